@@ -1,0 +1,192 @@
+//! What a source hands over: rows inserted into an outbox table, in commit order.
+//!
+//! A [`Batch`] holds what one socket read brought and is used again for the next one. Values are not copied: a
+//! [`Row`] keeps the bytes of its log message and the ranges of its cells.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::position::Position;
+
+/// The meaning of a column's values, independent of the server they come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// Any type whose text form is its meaning: text, varchar, char, enum, inet, …
+    Text,
+    /// JSON documents: the server's own text.
+    Json,
+    /// UUIDs as lower-case text with dashes.
+    Uuid,
+    /// Booleans: `t` or `f`.
+    Bool,
+    /// 16-bit integers.
+    Int16,
+    /// 32-bit integers.
+    Int32,
+    /// 64-bit integers.
+    Int64,
+    /// Binary floating point numbers.
+    Float,
+    /// Exact decimal numbers.
+    Numeric,
+    /// Binary strings; as text they are `\x` and hexadecimal digits.
+    Bytes,
+    /// Calendar days, ISO text.
+    Date,
+    /// Date and time without time zone, ISO text; the number of digits of a second that the column keeps.
+    Timestamp(u8),
+    /// Moments, ISO text in UTC.
+    TimestampTz,
+}
+
+/// One column of a relation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The name as the server has it, neither quoted nor folded.
+    pub name: String,
+    /// What its values mean.
+    pub kind: ColumnType,
+}
+
+/// A table as it was when the rows that refer to it were written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relation {
+    /// Unique within the process: a changed table gets a new number, so it is safe as a cache's key.
+    pub serial: u64,
+    /// Schema of the configured table (of the root, where the row stands in a partition).
+    pub schema: String,
+    /// Name of the configured table (of the root, where the row stands in a partition).
+    pub table: String,
+    /// The columns in the order of a row's cells.
+    pub columns: Vec<Column>,
+}
+
+/// One value of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// SQL NULL.
+    Null,
+    /// The server's text form, UTF-8.
+    Text(&'a [u8]),
+    /// Raw bytes.
+    Binary(&'a [u8]),
+}
+
+/// Where a cell's value stands in its row's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// SQL NULL.
+    Null,
+    /// The server's text form.
+    Text(Range<usize>),
+    /// Raw bytes.
+    Binary(Range<usize>),
+}
+
+/// One inserted row.
+#[derive(Debug)]
+pub struct Row {
+    relation: Arc<Relation>,
+    body: Bytes,
+    cells: Range<usize>,
+}
+
+/// A statement on an outbox table that is not an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ignored {
+    /// A row was updated.
+    Update,
+    /// A row was deleted.
+    Delete,
+    /// The table was truncated.
+    Truncate,
+    /// A row of a table that is not configured.
+    OtherTable,
+}
+
+/// One step of the log, in its order.
+#[derive(Debug)]
+pub enum Item {
+    /// A committed transaction begins; its commit time in microseconds since 1970-01-01 UTC.
+    Begin {
+        /// Commit time in microseconds since 1970-01-01 UTC.
+        commit_ts_us: i64,
+    },
+    /// A row inserted by the transaction.
+    Row(Row),
+    /// Something the transaction did that is not an event; the table's name.
+    Ignored(Ignored, Arc<Relation>),
+    /// The transaction is complete; everything before the position has been handed over.
+    Commit(Position),
+    /// No transaction is open and everything before the position has been handed over.
+    Progress(Position),
+}
+
+/// What one read brought, in log order.
+#[derive(Debug, Default)]
+pub struct Batch {
+    items: Vec<Item>,
+    cells: Vec<Cell>,
+}
+
+impl Batch {
+    /// Forgets the content and keeps the memory.
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.cells.clear();
+    }
+
+    /// Returns whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The steps in log order.
+    #[must_use]
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// Adds a step that is not a row.
+    pub fn push(&mut self, item: Item) {
+        self.items.push(item);
+    }
+
+    /// Adds a row whose cells are ranges of `body`, in the order of the relation's columns.
+    pub fn push_row(&mut self, relation: Arc<Relation>, body: Bytes, cells: impl IntoIterator<Item = Cell>) {
+        let start = self.cells.len();
+        self.cells.extend(cells);
+        let cells = start..self.cells.len();
+        self.items.push(Item::Row(Row { relation, body, cells }));
+    }
+
+    /// Gives read access to a row of this batch.
+    #[must_use]
+    pub fn view<'a>(&'a self, row: &'a Row) -> RowView<'a> {
+        RowView { relation: &row.relation, body: &row.body, cells: self.cells.get(row.cells.clone()).unwrap_or(&[]) }
+    }
+}
+
+/// A row with its values.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a> {
+    /// The table it was inserted into.
+    pub relation: &'a Arc<Relation>,
+    body: &'a [u8],
+    cells: &'a [Cell],
+}
+
+impl<'a> RowView<'a> {
+    /// The value of the column at `index`; `None` if the row has no such cell.
+    #[must_use]
+    pub fn value(&self, index: usize) -> Option<Value<'a>> {
+        match self.cells.get(index)? {
+            Cell::Null => Some(Value::Null),
+            Cell::Text(range) => self.body.get(range.clone()).map(Value::Text),
+            Cell::Binary(range) => self.body.get(range.clone()).map(Value::Binary),
+        }
+    }
+}

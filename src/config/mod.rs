@@ -1,0 +1,264 @@
+//! The configuration: one TOML file, the same tree whatever it was read from.
+//!
+//! Every option has one shape, a kebab-case name, and its unit in the name unless the type says it.
+
+mod defaults;
+pub mod secret;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use secret::Secret;
+
+/// The whole configuration.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Config {
+    /// Name of the instance: default of slot and publication, client.id, key of the position record, metric label.
+    pub name: String,
+    /// What happens in a terminal state: stay up and red, or end with exit code 3.
+    pub on_terminal: OnTerminal,
+    /// Where rows come from.
+    pub source: SourceConfig,
+    /// Which tables are outboxes, and their columns.
+    pub outbox: OutboxConfig,
+    /// How a row becomes a record.
+    pub record: RecordConfig,
+    /// Where records go.
+    pub sink: SinkConfig,
+    /// Guarantees and limits of the way between.
+    pub delivery: DeliveryConfig,
+    /// Metrics and health.
+    pub http: HttpConfig,
+    /// Log output.
+    pub log: LogConfig,
+}
+
+/// What happens in a terminal state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnTerminal {
+    /// Stay up, answer `/readyz` with 503 and the reason.
+    #[default]
+    Wait,
+    /// End with exit code 3.
+    Exit,
+}
+
+/// Where rows come from: exactly one of the tables.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct SourceConfig {
+    /// A PostgreSQL server.
+    pub postgres: Option<PostgresConfig>,
+}
+
+/// `[source.postgres]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct PostgresConfig {
+    /// Connection URL: `postgres://user@host:5432/database?sslmode=verify-full&sslrootcert=/path`. A password in it is
+    /// accepted; `password-file` is better.
+    pub url: Secret,
+    /// File whose content, without trailing line feeds, is the password. Read at each connect.
+    pub password_file: Option<PathBuf>,
+    /// Logical replication slot. Default: `outboxd_<name>`.
+    pub slot: Option<String>,
+    /// Publication. Default: `outboxd_<name>`.
+    pub publication: Option<String>,
+    /// What happens with the rows that stand in the table when there is no slot yet.
+    pub start: Start,
+    /// Whether a slot that is made is synchronized to standbys (PostgreSQL 17 and later).
+    pub failover_slot: bool,
+    /// Longest time without any byte from the server, although it was asked to answer, before the connection is given up.
+    #[serde(with = "humantime_serde")]
+    pub silence_timeout: Duration,
+    /// Longest time for making a connection.
+    #[serde(with = "humantime_serde")]
+    pub connect_timeout: Duration,
+}
+
+/// What happens with the rows that stand in the table when there is no slot yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// Only an empty table is begun with: rows that stand in it are an error.
+    #[default]
+    Empty,
+    /// Rows that stand in the table are left alone; rows committed from now on are published.
+    Now,
+}
+
+/// `[outbox]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct OutboxConfig {
+    /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes.
+    pub tables: Vec<String>,
+    /// What happens when a row of the outbox is updated. It is never an event.
+    pub on_update: OnUpdate,
+    /// Which column holds what.
+    pub columns: ColumnsConfig,
+}
+
+/// What happens when a row of the outbox is updated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnUpdate {
+    /// One warning and a counter.
+    #[default]
+    Warn,
+    /// One error line and a counter.
+    Error,
+    /// The relay stops with reason `row_error`.
+    Stop,
+}
+
+/// `[outbox.columns]`: which column holds what.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct ColumnsConfig {
+    /// Column of the event id: header `id`.
+    pub id: String,
+    /// Column of the record's key.
+    pub key: String,
+    /// Column of the value that chooses the topic.
+    pub route_by: String,
+    /// Column of the record's value.
+    pub payload: String,
+    /// Column of the record's time. Unset: the commit time.
+    pub timestamp: Option<String>,
+}
+
+/// `[record]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct RecordConfig {
+    /// Topic; `${routedByValue}` stands for the value of the column `route-by`.
+    pub topic: String,
+    /// Further columns that become headers: `column` or `column:header-name`.
+    pub headers: Vec<String>,
+    /// What happens when a column of `headers` is not in the table.
+    pub missing_columns: MissingColumns,
+}
+
+/// What happens when a column of `record.headers` is not in the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MissingColumns {
+    /// It is an error.
+    #[default]
+    Error,
+    /// The header is left out.
+    Ignore,
+}
+
+/// Where records go: exactly one of the tables.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct SinkConfig {
+    /// A Kafka cluster.
+    pub kafka: Option<KafkaConfig>,
+    /// Standard output, one JSON line per record.
+    pub stdout: Option<StdoutConfig>,
+}
+
+/// `[sink.kafka]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct KafkaConfig {
+    /// Brokers to begin with, `host:port`, separated by commas.
+    pub bootstrap_servers: String,
+    /// Compacted topic of the position records.
+    pub positions_topic: String,
+    /// Whether topics that do not exist are made.
+    pub create_topics: bool,
+    /// Partitions of a topic that is made; unset: the broker's default.
+    pub topic_partitions: Option<u32>,
+    /// Replication factor of a topic that is made; unset: the broker's default.
+    pub topic_replication_factor: Option<u32>,
+    /// Configuration of a topic that is made.
+    pub topic_config: BTreeMap<String, String>,
+    /// SASL user, for PLAIN and SCRAM.
+    pub sasl_username: Option<String>,
+    /// File whose content, without trailing line feeds, is the SASL password. Read at each start of a session.
+    pub sasl_password_file: Option<PathBuf>,
+    /// librdkafka's own options by their own names.
+    pub options: BTreeMap<String, String>,
+}
+
+/// `[sink.stdout]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct StdoutConfig {
+    /// File of the position record, replaced atomically.
+    pub positions_file: PathBuf,
+}
+
+/// `[delivery]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct DeliveryConfig {
+    /// How often a record may arrive.
+    pub guarantee: Guarantee,
+    /// What happens with a row that can never be published.
+    pub on_row_error: OnRowError,
+    /// Bound of what is read and not yet acknowledged, in bytes.
+    pub window_bytes: u64,
+    /// How often the position is made durable and confirmed while it moves.
+    #[serde(with = "humantime_serde")]
+    pub position_interval: Duration,
+    /// Longest wait for acknowledgements when the relay is asked to stop.
+    #[serde(with = "humantime_serde")]
+    pub shutdown_timeout: Duration,
+}
+
+/// How often a record may arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Guarantee {
+    /// Once or more; the header `id` tells repeats.
+    #[default]
+    AtLeastOnce,
+}
+
+/// What happens with a row that can never be published.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnRowError {
+    /// The position stays before it and the relay is red.
+    #[default]
+    Stop,
+}
+
+/// `[http]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct HttpConfig {
+    /// Address of `/metrics`, `/healthz` and `/readyz`; empty: no listener.
+    pub listen: String,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct LogConfig {
+    /// `text` for a terminal, `json` for a collector.
+    pub format: LogFormat,
+    /// Level, or a filter such as `info,outboxd::sink=debug`.
+    pub level: String,
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}

@@ -1,0 +1,124 @@
+//! Sources: readers of a database server's log.
+
+use std::future::Future;
+
+use crate::change::Batch;
+use crate::position::Position;
+use crate::state::{Gap, Reason};
+
+/// A reader of one server's log, positioned and streaming.
+pub trait Source: Send {
+    /// Adds to `batch` what one read brings, in commit order; waits for at least one item. Cancel-safe: a cancelled
+    /// call has added nothing and lost nothing.
+    ///
+    /// # Errors
+    /// Any [`SourceError`]. What was added before the error is valid and complete up to there.
+    fn read(&mut self, batch: &mut Batch) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Tells the server what is durable; `None` means nothing new. Never moves backwards. It is the liveness message
+    /// too, so the relay calls it on every tick, also while it does not read. Not cancel-safe.
+    ///
+    /// # Errors
+    /// [`SourceError::Connection`] if the server can no longer be reached, [`SourceError::Terminal`] if what it
+    /// publishes has changed.
+    fn confirm(&mut self, durable: Option<Position>) -> impl Future<Output = Result<(), SourceError>> + Send;
+}
+
+/// A state that ends the relay until a person decides.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Terminal {
+    /// The stable code.
+    pub reason: Reason,
+    /// What happened, with the names of slot, publication, table.
+    pub message: String,
+    /// Where events may be missing.
+    pub gap: Option<Gap>,
+    /// What to do about it.
+    pub hint: String,
+}
+
+/// Why a source cannot go on. [`disposition`](SourceError::disposition) says what follows.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The connection could not be made, or broke, or the server said something that passes by itself.
+    #[error("{message}")]
+    Connection {
+        /// The stable code.
+        reason: Reason,
+        /// What was being done, where.
+        message: String,
+        /// The cause, if it is another error.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// Another session uses the slot.
+    #[error("{message}")]
+    SlotInUse {
+        /// Whether the holder is another instance of this relay that is alive.
+        by_peer: bool,
+        /// Who holds it, since when.
+        message: String,
+    },
+    /// What is configured cannot work with what the server holds; several findings are separated by line feeds.
+    #[error("{message}")]
+    Configuration {
+        /// The stable code.
+        reason: Reason,
+        /// Every finding.
+        message: String,
+        /// The statement or setting that mends it.
+        hint: String,
+    },
+    /// Events may be missing, or the log cannot be understood.
+    #[error(transparent)]
+    Terminal(Box<Terminal>),
+}
+
+/// What the relay does after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// Connect again after a growing pause.
+    Retry,
+    /// Ask again each second.
+    Poll,
+    /// At the first start: end with exit code 2. Later: as `Retry`, since what worked once may be mended while we
+    /// wait.
+    Refuse,
+    /// Stay red, or end with exit code 3, until a person decides.
+    Stop,
+}
+
+impl SourceError {
+    /// What the relay does after this error.
+    #[must_use]
+    pub fn disposition(&self) -> Disposition {
+        match self {
+            Self::Connection { .. } => Disposition::Retry,
+            Self::SlotInUse { .. } => Disposition::Poll,
+            Self::Configuration { .. } => Disposition::Refuse,
+            Self::Terminal(_) => Disposition::Stop,
+        }
+    }
+
+    /// The stable code.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Connection { reason, .. } | Self::Configuration { reason, .. } => *reason,
+            Self::SlotInUse { by_peer: true, .. } => Reason::Standby,
+            Self::SlotInUse { by_peer: false, .. } => Reason::SlotInUse,
+            Self::Terminal(terminal) => terminal.reason,
+        }
+    }
+
+    /// What to do about it, if a person can do something.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Connection { .. } | Self::SlotInUse { .. } => None,
+            Self::Configuration { hint, .. } => Some(hint),
+            Self::Terminal(terminal) => Some(&terminal.hint),
+        }
+    }
+}
