@@ -4,6 +4,24 @@ pub mod config;
 pub mod metrics;
 pub mod position;
 pub mod record;
+pub mod route;
 pub mod sink;
 pub mod source;
 pub mod state;
+pub mod tls;
+
+/// An error with all its causes in one line, separated by colons.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let words = cause.to_string();
+        // some libraries repeat their cause in their own text
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        next = cause.source();
+    }
+    text
+}

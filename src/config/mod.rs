@@ -3,6 +3,7 @@
 //! Every option has one shape, a kebab-case name, and its unit in the name unless the type says it.
 
 mod defaults;
+pub mod names;
 pub mod secret;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+
+pub use names::{HeaderColumn, TableName};
 
 use secret::Secret;
 
@@ -35,6 +38,37 @@ pub struct Config {
     pub http: HttpConfig,
     /// Log output.
     pub log: LogConfig,
+}
+
+impl Config {
+    /// The columns without which a row cannot become a record, each once.
+    #[must_use]
+    pub fn required_columns(&self) -> Vec<String> {
+        let ColumnsConfig { id, key, route_by, payload, timestamp } = &self.outbox.columns;
+        let mut columns = vec![id.clone(), key.clone(), route_by.clone(), payload.clone()];
+        columns.extend(timestamp.clone());
+        if self.record.missing_columns == MissingColumns::Error {
+            let headers = self.record.headers.iter().filter_map(|entry| HeaderColumn::parse(entry).ok());
+            columns.extend(headers.map(|entry| entry.column));
+        }
+        columns.sort();
+        columns.dedup();
+        columns
+    }
+}
+
+impl PostgresConfig {
+    /// The replication slot of the instance `name`.
+    #[must_use]
+    pub fn slot(&self, name: &str) -> String {
+        self.slot.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
+
+    /// The publication of the instance `name`.
+    #[must_use]
+    pub fn publication(&self, name: &str) -> String {
+        self.publication.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
 }
 
 /// What happens in a terminal state.
