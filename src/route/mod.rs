@@ -61,15 +61,6 @@ struct Plan {
     headers: Vec<(String, usize)>,
 }
 
-/// Rows that are worth counting although they became records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Oddities {
-    /// Records without a key: the producer spreads them.
-    pub null_keys: u64,
-    /// Records whose time column was empty or out of range.
-    pub timestamp_fallbacks: u64,
-}
-
 /// Turns rows into records.
 #[derive(Debug)]
 pub struct Router {
@@ -79,7 +70,7 @@ pub struct Router {
     topics: TopicTemplate,
     /// One per table that sends rows; a changed table gets a new serial and replaces nothing: few ever exist.
     plans: Vec<Plan>,
-    oddities: Oddities,
+    time_fell_back: bool,
 }
 
 /// More plans than this are those of tables that have changed meanwhile.
@@ -95,7 +86,7 @@ impl Router {
             missing: config.record.missing_columns,
             topics: TopicTemplate::new(&config.record.topic),
             plans: Vec::new(),
-            oddities: Oddities::default(),
+            time_fell_back: false,
         }
     }
 
@@ -128,15 +119,15 @@ impl Router {
         for (name, index) in &plan.headers {
             headers.push(self.header(row, name, *index)?);
         }
-        self.oddities.null_keys += u64::from(key.is_none());
-        self.oddities.timestamp_fallbacks += u64::from(fell_back);
+        self.time_fell_back = fell_back;
         let topic = self.topics.get(topic_value);
         Ok(Record { topic, partition: None, key, payload, headers, timestamp_ms })
     }
 
-    /// What has become odd since the last call.
-    pub fn take_oddities(&mut self) -> Oddities {
-        std::mem::take(&mut self.oddities)
+    /// Whether the last record got the commit time because its time column was empty or out of range.
+    #[must_use]
+    pub fn time_fell_back(&self) -> bool {
+        self.time_fell_back
     }
 
     /// Index of the plan for a table, made when its first row comes.
@@ -265,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn null_key_payload_and_header_stay_null_and_are_counted() {
+    fn null_key_payload_and_header_stay_null() {
         let mut config = Config::default();
         config.record.headers = vec!["type:eventType".to_owned(), "type".to_owned()];
         let mut router = Router::new(&config);
@@ -276,7 +267,6 @@ mod tests {
         let record = route(&mut router, &batch(&columns)).unwrap();
         let expected = r#"outbox.event.Order None None [("id", Some("e1")), ("eventType", None), ("type", None)] 1700000000123"#;
         assert_eq!(record, expected);
-        assert_eq!(router.take_oddities(), Oddities { null_keys: 1, timestamp_fallbacks: 0 });
     }
 
     #[test]
