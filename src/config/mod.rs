@@ -1,15 +1,32 @@
 //! The configuration: one TOML file, the same tree whatever it was read from.
 //!
 //! Every option has one shape, a kebab-case name, and its unit in the name unless the type says it.
+//!
+//! ```text
+//! file ──parse──▶ tree ──unknown keys, ${env:…}──▶ Config ──flags, environment──▶ validate ──▶ Config
+//!        every step adds its findings; all of them are refused at once, at the end
+//! ```
 
 mod defaults;
+pub mod error;
+pub mod load;
+pub mod names;
+pub mod options;
+mod placeholder;
 pub mod secret;
+mod tree;
+pub mod validate;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+
+pub use error::{ConfigError, Finding};
+pub use load::Overrides;
+pub use names::{HeaderColumn, TableName};
+pub use validate::{OptionCheck, SinkChecks};
 
 use secret::Secret;
 
@@ -81,6 +98,21 @@ pub struct PostgresConfig {
     pub connect_timeout: Duration,
 }
 
+impl PostgresConfig {
+    /// The replication slot of the instance `name`: the configured one, else `outboxd_<name>` in the characters that a
+    /// slot may have.
+    #[must_use]
+    pub fn slot(&self, name: &str) -> String {
+        self.slot.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
+
+    /// The publication of the instance `name`: the configured one, else the same as the default of the slot.
+    #[must_use]
+    pub fn publication(&self, name: &str) -> String {
+        self.publication.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
+}
+
 /// What happens with the rows that stand in the table when there is no slot yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -90,6 +122,8 @@ pub enum Start {
     Empty,
     /// Rows that stand in the table are left alone; rows committed from now on are published.
     Now,
+    /// Rows that stand in the table are published first. Not available in this version: [`validate`] refuses it.
+    Table,
 }
 
 /// `[outbox]`
@@ -167,7 +201,9 @@ pub struct SinkConfig {
 }
 
 /// `[sink.kafka]`
-#[derive(Clone, Debug, Deserialize)]
+///
+/// `Debug` shows the names of `options` without their values, since one may be a password.
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct KafkaConfig {
     /// Brokers to begin with, `host:port`, separated by commas.
@@ -223,6 +259,8 @@ pub enum Guarantee {
     /// Once or more; the header `id` tells repeats.
     #[default]
     AtLeastOnce,
+    /// Records and position in one Kafka transaction. Not available in this version: [`validate`] refuses it.
+    ExactlyOnce,
 }
 
 /// What happens with a row that can never be published.
@@ -232,6 +270,10 @@ pub enum OnRowError {
     /// The position stays before it and the relay is red.
     #[default]
     Stop,
+    /// It goes to a topic of its own. Not available in this version: [`validate`] refuses it.
+    DeadLetter,
+    /// It is counted and left out. Not available in this version: [`validate`] refuses it.
+    Skip,
 }
 
 /// `[http]`
