@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{BoolishValueParser, NonEmptyStringValueParser, TypedValueParser};
+use clap::builder::{FalseyValueParser, StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::secret::Secret;
@@ -90,12 +90,12 @@ pub struct Options {
     pub log_level: Option<String>,
 
     /// Print records to standard output, one JSON line each, instead of sending them to Kafka
-    #[arg(long, env = "OUTBOXD_STDOUT", value_parser = BoolishValueParser::new())]
+    #[arg(long, env = "OUTBOXD_STDOUT", value_parser = FalseyValueParser::new())]
     pub stdout: bool,
 }
 
 fn secret() -> impl TypedValueParser<Value = Secret> {
-    NonEmptyStringValueParser::new().map(Secret::new)
+    StringValueParser::new().map(Secret::new)
 }
 
 impl Options {

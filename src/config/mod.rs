@@ -18,6 +18,7 @@ mod tree;
 pub mod validate;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -282,6 +283,14 @@ pub enum OnRowError {
 pub struct HttpConfig {
     /// Address of `/metrics`, `/healthz` and `/readyz`; empty: no listener.
     pub listen: String,
+}
+
+impl HttpConfig {
+    /// The address to listen on; `None`: no listener. [`validate`] has seen to it that a text is an address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listen.parse().ok()
+    }
 }
 
 /// `[log]`
