@@ -228,7 +228,7 @@ mod tests {
             error_text(&error),
             "error: source.postgres.url: has no scheme\nhint: write postgres://user@host:5432/database\n\
              error: sink: there is none\n\
-             hint: give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS), or [sink.kafka] in the file; --stdout prints\n"
+             hint: give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS) or --stdout, or [sink.kafka] in the file\n"
         );
     }
 }

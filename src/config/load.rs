@@ -46,8 +46,8 @@ impl Config {
         let Some(path) = path else {
             return finish(Parsed::default(), flags, checks);
         };
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         let variable = |name: &str| std::env::var(name).ok();
         finish(tree::parse(&text, &path.display().to_string(), &variable), flags, checks)
     }
@@ -90,7 +90,8 @@ impl Overrides {
         }
         if let Some(servers) = given(&self.bootstrap_servers) {
             if self.stdout {
-                let hint = "leave out one of --stdout and --bootstrap-servers (OUTBOXD_STDOUT, OUTBOXD_BOOTSTRAP_SERVERS)";
+                let hint =
+                    "leave out one of --stdout and --bootstrap-servers (OUTBOXD_STDOUT, OUTBOXD_BOOTSTRAP_SERVERS)";
                 findings.add("sink", "both standard output and Kafka are asked for by flags or environment", hint);
             } else {
                 config.sink.kafka.get_or_insert_default().bootstrap_servers = servers;
@@ -117,7 +118,8 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    const MINIMAL: &str = "[source.postgres]\nurl = \"postgres://u@h/d\"\n[sink.kafka]\nbootstrap-servers = \"k:9092\"\n";
+    const MINIMAL: &str =
+        "[source.postgres]\nurl = \"postgres://u@h/d\"\n[sink.kafka]\nbootstrap-servers = \"k:9092\"\n";
 
     fn variable(name: &str) -> Option<String> {
         (name == "DB_PASSWORD").then(|| "p\"w".to_owned())
@@ -161,7 +163,10 @@ mod tests {
         };
         let config = Config::load(None, &flags).unwrap();
         assert_eq!(config.outbox.tables, ["app.\"Out,Box\"", "app.b", "app.c"]);
-        assert_eq!((config.http.listen.as_str(), config.log.level.as_str(), config.name.as_str()), ("", "debug", "shop"));
+        assert_eq!(
+            (config.http.listen.as_str(), config.log.level.as_str(), config.name.as_str()),
+            ("", "debug", "shop")
+        );
     }
 
     #[test]
@@ -354,8 +359,7 @@ mod tests {
 
     #[test]
     fn both_sinks_by_flags_are_one_finding() {
-        let flags =
-            Overrides { stdout: true, bootstrap_servers: Some("k:9092".to_owned()), ..Overrides::default() };
+        let flags = Overrides { stdout: true, bootstrap_servers: Some("k:9092".to_owned()), ..Overrides::default() };
         let error = load(MINIMAL, &flags).unwrap_err();
         assert_eq!(error.to_string(), "the configuration has 1 problem");
     }

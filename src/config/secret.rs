@@ -63,7 +63,10 @@ pub(super) fn redact(excerpt: &str) -> String {
 fn redact_line(line: &str) -> String {
     if let Some((key, value)) = line.split_once('=') {
         let name = key.to_ascii_lowercase();
-        if (name.contains("password") && !name.contains("file")) || name.contains("secret") || value.contains("password=") {
+        if (name.contains("password") && !name.contains("file"))
+            || name.contains("secret")
+            || value.contains("password=")
+        {
             return format!("{key}={}", mask(value));
         }
     }

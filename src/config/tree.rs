@@ -247,9 +247,11 @@ fn take_out(table: &mut DeTable<'_>, path: &str, span: &Range<usize>) -> Option<
 /// A hint for an unknown key: the nearest name beside it, or the table in which a key of this name stands.
 fn did_you_mean(path: &str, key: &str) -> String {
     let siblings = options::keys_in(path);
-    let near = siblings.iter().map(|name| (distance(key, name), *name)).min().filter(|(distance, name)| {
-        *distance <= 2.max(name.len() / 4) && *distance < name.len()
-    });
+    let near = siblings
+        .iter()
+        .map(|name| (distance(key, name), *name))
+        .min()
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 4) && *distance < name.len());
     if let Some((_, name)) = near {
         return format!("did you mean \"{name}\"?");
     }

@@ -46,7 +46,8 @@ pub(super) fn validate(config: &Config, checks: &SinkChecks, findings: &mut Find
     delivery(config, findings);
     let listen = &config.http.listen;
     if !listen.is_empty() && listen.parse::<SocketAddr>().is_err() {
-        let hint = "write an IP address and a port, such as \"127.0.0.1:9464\" or \"0.0.0.0:9464\"; \"\" for no listener";
+        let hint =
+            "write an IP address and a port, such as \"127.0.0.1:9464\" or \"0.0.0.0:9464\"; \"\" for no listener";
         findings.add("http.listen", format!("\"{listen}\" is no address"), hint);
     }
     if let Err(problem) = crate::logging::check_filter(&config.log.level) {
@@ -208,7 +209,8 @@ fn topic_part_problem(part: &str) -> Option<String> {
 fn sink(config: &Config, checks: &SinkChecks, findings: &mut Findings) {
     match (&config.sink.kafka, &config.sink.stdout) {
         (None, None) => {
-            let hint = "give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS), or [sink.kafka] in the file; --stdout prints";
+            let hint =
+                "give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS) or --stdout, or [sink.kafka] in the file";
             findings.add("sink", "there is none", hint);
         }
         (Some(_), Some(_)) => {
@@ -235,10 +237,18 @@ fn kafka_sink(kafka: &KafkaConfig, checks: &SinkChecks, findings: &mut Findings)
     number("sink.kafka.topic-replication-factor", kafka.topic_replication_factor, &(1..=1000), findings);
     match (&kafka.sasl_username, &kafka.sasl_password_file) {
         (Some(_), None) => {
-            findings.add("sink.kafka.sasl-password-file", "is missing beside sasl-username", "name the password's file");
+            findings.add(
+                "sink.kafka.sasl-password-file",
+                "is missing beside sasl-username",
+                "name the password's file",
+            );
         }
         (None, Some(_)) => {
-            findings.add("sink.kafka.sasl-username", "is missing beside sasl-password-file", "give the SASL user's name");
+            findings.add(
+                "sink.kafka.sasl-username",
+                "is missing beside sasl-password-file",
+                "give the SASL user's name",
+            );
         }
         _ => {}
     }
