@@ -83,8 +83,9 @@ const LATENCY_BUCKETS: [f64; 16] =
 /// Reasons for which a row can be given up. Present from the start, so that an alarm on an increase sees the first one.
 const FAILED_REASONS: [Reason; 3] = [Reason::RowError, Reason::RecordTooLarge, Reason::RecordRefused];
 
-/// librdkafka's usual errors, by its own names; present from the start.
-const PUBLISH_ERRORS: [&str; 3] = ["_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"];
+/// librdkafka's usual errors, by the names that its binding gives them; present from the start.
+const PUBLISH_ERRORS: [&str; 4] =
+    ["BrokerTransportFailure", "AllBrokersDown", "OperationTimedOut", "UnknownTopicOrPartition"];
 
 /// Statements on the outbox that are no events; present from the start.
 const DROPPED_REASONS: [&str; 4] = ["update", "delete", "truncate", "filter"];
@@ -242,8 +243,8 @@ outbox_events_total{name=\"shop\"} 0
 outbox_failed_total{name=\"shop\",reason=\"row_error\"} 0
 outbox_failed_total{name=\"shop\",reason=\"record_too_large\"} 0
 outbox_failed_total{name=\"shop\",reason=\"record_refused\"} 0
-outbox_publish_errors_total{name=\"shop\",error=\"_TRANSPORT\"} 0
-outbox_publish_errors_total{name=\"shop\",error=\"_ALL_BROKERS_DOWN\"} 0
+outbox_publish_errors_total{name=\"shop\",error=\"BrokerTransportFailure\"} 0
+outbox_publish_errors_total{name=\"shop\",error=\"AllBrokersDown\"} 0
 outbox_events_dropped_total{name=\"shop\",reason=\"update\"} 0
 outbox_events_dropped_total{name=\"shop\",reason=\"delete\"} 0
 outbox_events_dropped_total{name=\"shop\",reason=\"truncate\"} 0

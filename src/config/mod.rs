@@ -13,6 +13,8 @@ pub mod load;
 pub mod names;
 pub mod options;
 mod placeholder;
+#[cfg(test)]
+mod readme;
 pub mod secret;
 mod tree;
 pub mod validate;
@@ -53,6 +55,37 @@ pub struct Config {
     pub http: HttpConfig,
     /// Log output.
     pub log: LogConfig,
+}
+
+impl Config {
+    /// The columns without which a row cannot become a record, each once.
+    #[must_use]
+    pub fn required_columns(&self) -> Vec<String> {
+        let ColumnsConfig { id, key, route_by, payload, timestamp } = &self.outbox.columns;
+        let mut columns = vec![id.clone(), key.clone(), route_by.clone(), payload.clone()];
+        columns.extend(timestamp.clone());
+        if self.record.missing_columns == MissingColumns::Error {
+            let headers = self.record.headers.iter().filter_map(|entry| HeaderColumn::parse(entry).ok());
+            columns.extend(headers.map(|entry| entry.column));
+        }
+        columns.sort();
+        columns.dedup();
+        columns
+    }
+}
+
+impl PostgresConfig {
+    /// The replication slot of the instance `name`.
+    #[must_use]
+    pub fn slot(&self, name: &str) -> String {
+        self.slot.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
+
+    /// The publication of the instance `name`.
+    #[must_use]
+    pub fn publication(&self, name: &str) -> String {
+        self.publication.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
 }
 
 /// What happens in a terminal state.
@@ -97,21 +130,6 @@ pub struct PostgresConfig {
     /// Longest time for making a connection.
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
-}
-
-impl PostgresConfig {
-    /// The replication slot of the instance `name`: the configured one, else `outboxd_<name>` in the characters that a
-    /// slot may have.
-    #[must_use]
-    pub fn slot(&self, name: &str) -> String {
-        self.slot.clone().unwrap_or_else(|| names::default_object_name(name))
-    }
-
-    /// The publication of the instance `name`: the configured one, else the same as the default of the slot.
-    #[must_use]
-    pub fn publication(&self, name: &str) -> String {
-        self.publication.clone().unwrap_or_else(|| names::default_object_name(name))
-    }
 }
 
 /// What happens with the rows that stand in the table when there is no slot yet.

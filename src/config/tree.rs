@@ -286,3 +286,35 @@ fn distance(a: &str, b: &str) -> usize {
     }
     row.last().copied().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CONNECTOR: &str = include_str!("../../connectors/postgres.toml");
+
+    #[test]
+    fn distances_are_levenshteins() {
+        for (a, b, expected) in
+            [("", "", 0), ("", "ab", 2), ("kitten", "sitting", 3), ("window_bytes", "Window-Bytes", 0)]
+        {
+            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+
+    proptest! {
+        /// A file that was cut, or in which something was put anywhere, is read or refused; nothing panics or hangs.
+        #[test]
+        fn broken_files_are_refused(cut in 0..CONNECTOR.len(), end in 0..CONNECTOR.len(), noise in "[\\[\\]{}=\".#a-z0-9é\n]{0,6}") {
+            let head = CONNECTOR.get(..cut).unwrap_or_default();
+            let tail = CONNECTOR.get(end..).unwrap_or_default();
+            parse(&format!("{head}{noise}{tail}"), "f", &|_| None);
+        }
+
+        #[test]
+        fn any_text_is_refused_or_read(text in ".*") {
+            parse(&text, "f", &|_| None);
+        }
+    }
+}

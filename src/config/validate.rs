@@ -209,8 +209,7 @@ fn topic_part_problem(part: &str) -> Option<String> {
 fn sink(config: &Config, checks: &SinkChecks, findings: &mut Findings) {
     match (&config.sink.kafka, &config.sink.stdout) {
         (None, None) => {
-            let hint =
-                "give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS) or --stdout, or [sink.kafka] in the file";
+            let hint = "give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS) or --stdout, or [sink.kafka] in the file";
             findings.add("sink", "there is none", hint);
         }
         (Some(_), Some(_)) => {
