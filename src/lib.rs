@@ -7,6 +7,7 @@ pub mod logging;
 pub mod metrics;
 pub mod position;
 pub mod record;
+pub mod relay;
 pub mod route;
 pub mod sink;
 pub mod source;

@@ -33,6 +33,12 @@ pub enum RouteError {
         /// The event's id.
         id: String,
     },
+    /// A row was updated, and `outbox.on-update` is `stop`.
+    #[error("a row of table \"{table}\" was updated, which option \"outbox.on-update\" forbids")]
+    Updated {
+        /// `schema.table`
+        table: String,
+    },
     /// A value cannot be written.
     #[error("column \"{column}\" of table \"{table}\" {problem} (event id {id})")]
     Value {
