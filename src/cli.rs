@@ -120,6 +120,17 @@ pub fn print_error(error: &ConfigError) {
     eprint!("{}", error_text(error));
 }
 
+/// Prints to standard error what keeps the relay from working. Both texts have a line for each finding.
+pub fn print_findings(message: &str, hint: &str) {
+    let mut hints = hint.lines();
+    for line in message.lines() {
+        eprintln!("error: {line}");
+        if let Some(hint) = hints.next().filter(|hint| !hint.is_empty()) {
+            eprintln!("hint: {hint}");
+        }
+    }
+}
+
 /// The text of [`print_error`].
 #[must_use]
 pub fn error_text(error: &ConfigError) -> String {

@@ -1,6 +1,7 @@
 //! outboxd: a transactional-outbox relay by log tailing.
 pub mod change;
 pub mod cli;
+pub mod commands;
 pub mod config;
 pub mod http;
 pub mod logging;

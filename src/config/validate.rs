@@ -80,7 +80,7 @@ fn source(config: &Config, findings: &mut Findings) {
         findings.add("source.postgres.start", "\"table\" is not available in this version", hint);
     }
     let seconds = Duration::from_secs;
-    duration("source.postgres.silence-timeout", postgres.silence_timeout, &(seconds(10)..=seconds(3600)), findings);
+    duration("source.postgres.silence-timeout", postgres.silence_timeout, &(seconds(2)..=seconds(3600)), findings);
     duration("source.postgres.connect-timeout", postgres.connect_timeout, &(seconds(1)..=seconds(300)), findings);
     if let Some(path) = &postgres.password_file {
         password_file("source.postgres.password-file", path, findings);

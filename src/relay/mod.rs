@@ -18,16 +18,15 @@ use std::time::Duration;
 use backon::BackoffBuilder;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::info;
 
 pub use self::report::Reporter;
 use self::session::{End, Session, Settings};
 use crate::config::{Config, OnTerminal};
-use crate::position::Position;
 use crate::route::Router;
 use crate::sink::positions::{FORMAT, PositionRecord};
 use crate::sink::{Sink, SinkError};
-use crate::source::postgres::Connector;
+use crate::source::postgres::{Connector, PostgresSource};
 use crate::source::{Disposition, SourceError};
 use crate::state::{Gap, Phase, Reason, Status};
 
@@ -36,6 +35,9 @@ const POLL: Duration = Duration::from_secs(1);
 
 /// A session of this length was a success: the next failure begins with the shortest pause.
 const SETTLED: Duration = Duration::from_secs(10);
+
+/// How often signs of life are given outside of sessions.
+const BEAT: Duration = Duration::from_millis(200);
 
 /// Longest wait for reading the position while the slot is held and nothing is said to the server yet.
 const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -103,20 +105,15 @@ impl<K: Sink> Relay<K> {
         let mut pauses = pauses();
         loop {
             let begun = Instant::now();
-            let stop = self.stop.clone();
-            let end = tokio::select! {
-                biased;
-                () = stop.cancelled() => End::Stopped,
-                end = self.prepare() => match end {
-                    Err(end) => end,
-                    Ok((source, start)) => {
-                        self.has_run = true;
-                        self.reporter.begin();
-                        Session::new(&self.settings, source, &mut self.sink, &mut self.router, &mut self.reporter, start)
-                            .run(&stop)
-                            .await
-                    }
-                },
+            let end = match self.prepare_or_stop().await {
+                Err(end) => end,
+                Ok((source, start)) => {
+                    self.has_run = true;
+                    self.reporter.begin();
+                    Session::new(&self.settings, source, &mut self.sink, &mut self.router, &mut self.reporter, start)
+                        .run(&self.stop)
+                        .await
+                }
             };
             if begun.elapsed() >= SETTLED {
                 pauses = self::pauses();
@@ -145,17 +142,30 @@ impl<K: Sink> Relay<K> {
         }
     }
 
+    /// [`prepare`](Self::prepare) with signs of life: making a slot may wait for long transactions.
+    async fn prepare_or_stop(&mut self) -> Result<(PostgresSource, PositionRecord), End> {
+        let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
+        let mut ticker = tokio::time::interval(BEAT);
+        let prepare = self.prepare();
+        tokio::pin!(prepare);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Err(End::Stopped),
+                prepared = &mut prepare => return prepared,
+                _ = ticker.tick() => reporter.idle(),
+            }
+        }
+    }
+
     /// Everything before the first row: sink, slot, comparison.
-    async fn prepare(&mut self) -> Result<(crate::source::postgres::PostgresSource, PositionRecord), End> {
-        self.reporter.idle();
-        let mut record = None;
-        if !self.sink_is_open {
-            record = self.sink.open(&self.name).await?;
-            self.sink_is_open = true;
-        }
-        if record.is_none() {
-            record = self.sink.stored_position(&self.name).await?;
-        }
+    async fn prepare(&mut self) -> Result<(PostgresSource, PositionRecord), End> {
+        let record = if self.sink_is_open {
+            self.sink.stored_position(&self.name).await?
+        } else {
+            self.sink.open(&self.name).await?
+        };
+        self.sink_is_open = true;
         let attached = self.connector.attach(record.as_ref(), self.reporter.board()).await?;
         let again = tokio::time::timeout(POSITION_TIMEOUT, self.sink.stored_position(&self.name)).await;
         let record = again.unwrap_or_else(|_| {
@@ -254,7 +264,7 @@ impl<K: Sink> Relay<K> {
 
     /// Waits, with a sign of life, until the time is over or a stop is asked for.
     async fn pause(&self, time: Duration) {
-        let mut ticker = tokio::time::interval(Duration::from_millis(200));
+        let mut ticker = tokio::time::interval(BEAT);
         let begun = Instant::now();
         while begun.elapsed() < time && !self.stop.is_cancelled() {
             tokio::select! {

@@ -15,8 +15,8 @@ use crate::state::{Phase, Reason, Status, StatusBoard};
 /// A source that has been silent for longer may hold back rows that we do not know of.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// Tells the outside.
-#[derive(Debug)]
+/// Tells the outside. Clones tell the same.
+#[derive(Clone, Debug)]
 pub struct Reporter {
     board: StatusBoard,
     metrics: Metrics,
