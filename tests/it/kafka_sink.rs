@@ -25,6 +25,8 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 /// Longest time a test waits for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// The records' times are fixed and long past: without this the broker would delete them by age.
+const KEEP: (&str, &str) = ("retention.ms", "-1");
 
 fn broker() -> String {
     std::env::var("OUTBOX_TEST_KAFKA").expect("OUTBOX_TEST_KAFKA must hold the address of a Kafka broker, host:port")
@@ -38,7 +40,13 @@ fn unique(name: &str) -> String {
 }
 
 fn config() -> KafkaConfig {
-    KafkaConfig { bootstrap_servers: broker(), positions_topic: unique("positions"), ..KafkaConfig::default() }
+    let topic_config = BTreeMap::from([KEEP].map(|(key, value)| (key.to_owned(), value.to_owned())));
+    KafkaConfig {
+        bootstrap_servers: broker(),
+        positions_topic: unique("positions"),
+        topic_config,
+        ..KafkaConfig::default()
+    }
 }
 
 fn admin() -> AdminClient<DefaultClientContext> {
@@ -47,7 +55,7 @@ fn admin() -> AdminClient<DefaultClientContext> {
 
 async fn create_topic(name: &str, partitions: i32, settings: &[(&str, &str)]) {
     let mut topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
-    for (key, value) in settings {
+    for (key, value) in settings.iter().chain([&KEEP]) {
         topic = topic.set(key, value);
     }
     let created = admin().create_topics([&topic], &AdminOptions::new()).await.unwrap();
@@ -328,7 +336,6 @@ async fn keeps_every_part_of_a_record() {
     let topic = unique("parts");
     let mut config = config();
     config.topic_partitions = Some(3);
-    config.topic_config.insert("retention.ms".to_owned(), "-1".to_owned());
     let mut events = Vec::new();
     for key in [None, Some(Vec::new()), Some(vec![0, 255])] {
         for payload in [None, Some(Vec::new()), Some(vec![255, 0])] {
