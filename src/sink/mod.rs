@@ -1,6 +1,8 @@
 //! Sinks: where records go, and where the position is kept that the relay comes back to.
 
+pub mod kafka;
 pub mod positions;
+pub mod stdout;
 
 use std::future::Future;
 use std::time::Duration;
