@@ -41,7 +41,8 @@ fn start(config: Config) -> ExitCode {
         eprintln!("error: {}", outboxd::chain(&error));
         return ExitCode::from(REFUSED);
     }
-    let ended = tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(config)));
+    let ended =
+        tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(config)));
     match ended {
         Ok(Outcome::Stopped) => ExitCode::SUCCESS,
         Ok(Outcome::Terminal) => ExitCode::from(TERMINAL),

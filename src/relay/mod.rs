@@ -71,6 +71,8 @@ pub struct Relay<K> {
     /// Whether a session has ever run: from then on a wrong configuration may be mended while we wait.
     has_run: bool,
     sink_is_open: bool,
+    /// The position record when the sink was opened.
+    known: Option<PositionRecord>,
 }
 
 impl<K: Sink> Relay<K> {
@@ -97,6 +99,7 @@ impl<K: Sink> Relay<K> {
             stop,
             has_run: false,
             sink_is_open: false,
+            known: None,
         }
     }
 
@@ -160,13 +163,11 @@ impl<K: Sink> Relay<K> {
 
     /// Everything before the first row: sink, slot, comparison.
     async fn prepare(&mut self) -> Result<(PostgresSource, PositionRecord), End> {
-        let record = if self.sink_is_open {
-            self.sink.stored_position(&self.name).await?
-        } else {
-            self.sink.open(&self.name).await?
-        };
-        self.sink_is_open = true;
-        let attached = self.connector.attach(record.as_ref(), self.reporter.board()).await?;
+        if !self.sink_is_open {
+            self.known = self.sink.open(&self.name).await?;
+            self.sink_is_open = true;
+        }
+        let attached = self.connector.attach(self.known.as_ref(), self.reporter.board()).await?;
         let again = tokio::time::timeout(POSITION_TIMEOUT, self.sink.stored_position(&self.name)).await;
         let record = again.unwrap_or_else(|_| {
             let message = "the stored position could not be read in time".to_owned();
@@ -192,7 +193,8 @@ impl<K: Sink> Relay<K> {
             End::Stopped => Next::Leave(Outcome::Stopped),
             End::Row { error, after } => {
                 self.reporter.failed(Reason::RowError);
-                let hint = "nothing behind this position is confirmed: mend the table or the configuration, and start again";
+                let hint =
+                    "nothing behind this position is confirmed: mend the table or the configuration, and start again";
                 let gap = after.map(|from| Gap { from: Some(from), to: None });
                 self.terminal(Reason::RowError, error.to_string(), hint.to_owned(), gap)
             }

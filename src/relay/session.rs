@@ -381,7 +381,11 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             return Status::new(Phase::Blocked, Reason::SinkUnreachable, detail);
         }
         if silent >= RED_AFTER {
-            return Status::new(Phase::Blocked, Reason::SourceSilent, "nothing comes from the server, not even an answer");
+            return Status::new(
+                Phase::Blocked,
+                Reason::SourceSilent,
+                "nothing comes from the server, not even an answer",
+            );
         }
         Status::new(Phase::Streaming, Reason::Streaming, "publishing what is committed")
     }

@@ -171,12 +171,16 @@ impl Router {
     }
 
     fn body<'a>(&self, row: RowView<'a>, index: usize) -> Result<Option<std::borrow::Cow<'a, [u8]>>, RouteError> {
-        let Some((column, value)) = cell(row, index) else { return Err(self.bad_value(row, index, "is not in the row")) };
+        let Some((column, value)) = cell(row, index) else {
+            return Err(self.bad_value(row, index, "is not in the row"));
+        };
         value::body(column.kind, value).map_err(|error| self.bad_value(row, index, &error.to_string()))
     }
 
     fn header<'a>(&self, row: RowView<'a>, name: &'a str, index: usize) -> Result<Header<'a>, RouteError> {
-        let Some((column, value)) = cell(row, index) else { return Err(self.bad_value(row, index, "is not in the row")) };
+        let Some((column, value)) = cell(row, index) else {
+            return Err(self.bad_value(row, index, "is not in the row"));
+        };
         let value = value::header(column.kind, value);
         let value = value.map_err(|error| self.bad_value(row, index, &error.to_string()))?;
         Ok(Header { key: name, value })
@@ -271,7 +275,8 @@ mod tests {
         columns[3].2 = None;
         columns[4].2 = None;
         let record = route(&mut router, &batch(&columns)).unwrap();
-        let expected = r#"outbox.event.Order None None [("id", Some("e1")), ("eventType", None), ("type", None)] 1700000000123"#;
+        let expected =
+            r#"outbox.event.Order None None [("id", Some("e1")), ("eventType", None), ("type", None)] 1700000000123"#;
         assert_eq!(record, expected);
     }
 
@@ -281,7 +286,8 @@ mod tests {
         let mut columns = DEFAULT;
         columns[1].2 = None;
         let error = route(&mut router, &batch(&columns)).unwrap_err().to_string();
-        let expected = "column \"aggregatetype\" of table \"public.outbox\" is NULL, so the record has no topic (event id e1)";
+        let expected =
+            "column \"aggregatetype\" of table \"public.outbox\" is NULL, so the record has no topic (event id e1)";
         assert_eq!(error, expected);
         let mut router = Router::new(&Config::default());
         let error = route(&mut router, &batch(&DEFAULT[..4])).unwrap_err().to_string();

@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Stdout, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use tokio::task::JoinHandle;
@@ -53,38 +54,6 @@ impl<W: Write + Send> StdoutSink<W> {
         }
     }
 
-    /// Begins a session: forgets what was not yet acknowledged, and reads the position of `instance`.
-    ///
-    /// # Errors
-    /// [`SinkError::Configuration`] if the file cannot be read or is not understood.
-    pub async fn open(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
-        self.acks.clear();
-        if let Some(committing) = self.committing.take() {
-            // Its outcome is in the file.
-            let _ = committing.await;
-        }
-        let text = match tokio::fs::read(&self.path).await {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(bad_file(&self.path, &format!("could not be read: {error}"))),
-        };
-        PositionRecord::parse(&text, instance)
-            .map(Some)
-            .map_err(|why| bad_file(&self.path, &format!("is not understood: {why}")))
-    }
-
-    /// Writes out what is buffered, and waits for the position on its way.
-    ///
-    /// # Errors
-    /// As [`Sink::acknowledged`].
-    pub async fn close(&mut self) -> Result<(), SinkError> {
-        self.output.flush().map_err(|error| closed(&error))?;
-        match self.committing.take() {
-            Some(committing) => self.written(committing.await).map(drop),
-            None => Ok(()),
-        }
-    }
-
     fn written(&self, outcome: Result<io::Result<Position>, tokio::task::JoinError>) -> Result<Position, SinkError> {
         let outcome = outcome.unwrap_or_else(|error| Err(io::Error::other(error)));
         outcome.map_err(|error| SinkError::Restart {
@@ -96,6 +65,33 @@ impl<W: Write + Send> StdoutSink<W> {
 }
 
 impl<W: Write + Send> Sink for StdoutSink<W> {
+    async fn open(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        self.acks.clear();
+        self.stored_position(instance).await
+    }
+
+    async fn stored_position(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        if let Some(committing) = self.committing.take() {
+            // its outcome is in the file
+            let _ = committing.await;
+        }
+        let text = match tokio::fs::read(&self.path).await {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(bad_file(&self.path, &format!("could not be read: {error}"))),
+        };
+        let record = PositionRecord::parse(&text, instance);
+        record.map(Some).map_err(|why| bad_file(&self.path, &format!("is not understood: {why}")))
+    }
+
+    async fn close(&mut self, timeout: Duration) {
+        // a closed pipe was, or will be, told by the next call that writes
+        let _ = self.output.flush();
+        if let Some(committing) = self.committing.take() {
+            let _ = tokio::time::timeout(timeout, committing).await;
+        }
+    }
+
     fn enqueue(&mut self, record: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
         serde_json::to_writer(&mut self.output, &Line(record))
             .map_err(io::Error::from)

@@ -19,7 +19,7 @@ mod admin;
 mod client;
 mod context;
 mod failure;
-mod options;
+pub mod options;
 mod positions;
 mod session;
 mod size;
@@ -115,57 +115,14 @@ impl KafkaSink {
         })
     }
 
-    /// Begins a session: ends the one before, verifies the positions topic, reads the position of `instance`. Nothing
-    /// of an earlier session is acknowledged any more. Cancelled half-way it leaves the sink without a session.
-    ///
-    /// # Errors
-    /// [`SinkError::Restart`] if no broker answers within about 10 s, [`SinkError::Configuration`] if positions would
-    /// not be safe or the stored one is not understood.
-    pub async fn open(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
-        self.close(Duration::ZERO).await;
-        let config = &self.config;
-        let password = client::read_password(config.sasl_password_file.as_deref()).await?;
-        let connection = client::connection(config, &self.name, password.as_ref());
-        let not_created = |error: KafkaError| SinkError::Configuration {
-            message: format!("could not create the Kafka client: {error}"),
-            hint: "see [sink.kafka.options] in the configuration".to_owned(),
-        };
-        // The producer first: it is the one that says why no broker can be reached.
-        let mode = if self.isolate > 0 { Mode::Isolating } else { Mode::Batches { bytes: self.batch_bytes() } };
-        debug!(?mode, "beginning a session with the brokers");
-        let shared = Shared::new(Arc::clone(&self.wake), self.publish_errors.clone());
-        let settings = client::producer(&connection, mode);
-        let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
-
-        let admin = client::admin(&connection).create_with_context(AskingContext).map_err(not_created)?;
-        let admin: Arc<Admin> = session.adopt(admin);
-        let read = async {
-            let partitions = positions::verify(&admin, config).await?;
-            let consumer = client::consumer(&connection, &self.name);
-            let (reading, key) = (config.clone(), instance.to_owned());
-            let read = move || positions::read_last(&consumer, &reading, partitions, &key);
-            tokio::task::spawn_blocking(read).await.map_err(|error| {
-                restart(Reason::SinkUnreachable, format!("reading the positions topic was given up: {error}"), false)
-            })?
-        };
-        let position = read.await.map_err(|error| with_trouble(error, session.shared.trouble()))?;
-        session.shared.set_connected();
-        self.session = Some(session);
-        Ok(position)
-    }
-
-    /// Ends the session, after waiting up to `timeout` for what is on its way.
-    pub async fn close(&mut self, timeout: Duration) {
-        self.lookups.shutdown().await;
-        self.topics.forget_unanswered();
-        self.blocked = None;
-        self.retry_at = None;
-        if let Some(session) = self.session.take() {
-            let closing = tokio::task::spawn_blocking(move || session.close(timeout));
-            if tokio::time::timeout(timeout + END_TIMEOUT, closing).await.is_err() {
-                warn!("a Kafka producer takes long to end");
-            }
-        }
+    /// Reads the position of `instance` from the positions topic to its end.
+    async fn read_position(&self, session: &Session, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        let (consumer, partitions) = (session.consumer.clone(), session.positions_partitions);
+        let (config, key) = (self.config.clone(), instance.to_owned());
+        let read = move || positions::read_last(&consumer, &config, partitions, &key);
+        tokio::task::spawn_blocking(read).await.map_err(|error| {
+            restart(Reason::SinkUnreachable, format!("reading the positions topic was given up: {error}"), false)
+        })?
     }
 
     /// The batch size that no known topic refuses.
@@ -177,7 +134,7 @@ impl KafkaSink {
     /// Says why the session is over, once the cause is known or was waited for long enough.
     fn ended(&mut self) -> Option<SinkError> {
         let Some(session) = &self.session else {
-            return Some(restart(Reason::SinkUnreachable, "there is no session with the brokers".to_owned(), false));
+            return Some(no_session());
         };
         if let Some(failure) = session.shared.failure() {
             let waited = failure.since.is_none_or(|since| since.elapsed() >= CAUSE_TIMEOUT);
@@ -330,7 +287,60 @@ impl KafkaSink {
     }
 }
 
+fn no_session() -> SinkError {
+    restart(Reason::SinkUnreachable, "there is no session with the brokers".to_owned(), false)
+}
+
 impl Sink for KafkaSink {
+    async fn open(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        self.close(Duration::ZERO).await;
+        let config = &self.config;
+        let password = client::read_password(config.sasl_password_file.as_deref()).await?;
+        let connection = client::connection(config, &self.name, password.as_ref());
+        let not_created = |error: KafkaError| SinkError::Configuration {
+            message: format!("could not create the Kafka client: {error}"),
+            hint: "see [sink.kafka.options] in the configuration".to_owned(),
+        };
+        // The producer first: it is the one that says why no broker can be reached.
+        let mode = if self.isolate > 0 { Mode::Isolating } else { Mode::Batches { bytes: self.batch_bytes() } };
+        debug!(?mode, "beginning a session with the brokers");
+        let shared = Shared::new(Arc::clone(&self.wake), self.publish_errors.clone());
+        let settings = client::producer(&connection, mode);
+        let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
+
+        let admin = client::admin(&connection).create_with_context(AskingContext).map_err(not_created)?;
+        let admin: Arc<Admin> = session.adopt(admin);
+        let read = async {
+            session.positions_partitions = positions::verify(&admin, config).await?;
+            session.consumer = client::consumer(&connection, &self.name);
+            self.read_position(&session, instance).await
+        };
+        let position = read.await.map_err(|error| with_trouble(error, session.shared.trouble()))?;
+        session.shared.set_connected();
+        self.session = Some(session);
+        Ok(position)
+    }
+
+    async fn close(&mut self, timeout: Duration) {
+        self.lookups.shutdown().await;
+        self.topics.forget_unanswered();
+        self.blocked = None;
+        self.retry_at = None;
+        if let Some(session) = self.session.take() {
+            let closing = tokio::task::spawn_blocking(move || session.close(timeout));
+            if tokio::time::timeout(timeout + END_TIMEOUT, closing).await.is_err() {
+                warn!("a Kafka producer takes long to end");
+            }
+        }
+    }
+
+    async fn stored_position(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        match &self.session {
+            Some(session) => self.read_position(session, instance).await,
+            None => Err(no_session()),
+        }
+    }
+
     fn enqueue(&mut self, record: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
         if self.session.is_none()
             && let Some(error) = self.ended()

@@ -77,11 +77,15 @@ pub fn invalid_option(name: &str, value: &str) -> Option<String> {
 /// All findings about the options, one line each.
 #[must_use]
 pub fn option_findings(options: &BTreeMap<String, String>) -> Vec<String> {
-    let finding = |(name, value): (&String, &String)| {
-        let why = forbidden_option(name, value).map(str::to_owned).or_else(|| invalid_option(name, value))?;
-        Some(format!("option \"{name}\": {why}"))
-    };
+    let finding =
+        |(name, value): (&String, &String)| option_finding(name, value).map(|why| format!("option \"{name}\": {why}"));
     options.iter().filter_map(finding).collect()
+}
+
+/// What is wrong with one option; `None` if it may be set.
+#[must_use]
+pub fn option_finding(name: &str, value: &str) -> Option<String> {
+    forbidden_option(name, value).map(str::to_owned).or_else(|| invalid_option(name, value))
 }
 
 /// librdkafka's words for true; everything else is false or refused by [`invalid_option`].

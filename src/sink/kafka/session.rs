@@ -27,6 +27,10 @@ pub(super) struct Session {
     pub(super) acknowledged_at_commit: u64,
     /// The topic whose refusal is being tried again; nothing else is sent until its record is acknowledged.
     pub(super) trying: Option<String>,
+    /// Settings of the consumer that reads positions.
+    pub(super) consumer: ClientConfig,
+    /// Partitions of the positions topic.
+    pub(super) positions_partitions: usize,
 }
 
 struct Clients {
@@ -43,7 +47,16 @@ impl Session {
         let shared = Arc::new(shared);
         let producer: ThreadedProducer<Context> = settings.create_with_context(Context(Arc::clone(&shared)))?;
         let clients = Some(Clients { producer, admin: None });
-        Ok(Self { clients, shared, mode, sent: 0, acknowledged_at_commit: 0, trying: None })
+        Ok(Self {
+            clients,
+            shared,
+            mode,
+            sent: 0,
+            acknowledged_at_commit: 0,
+            trying: None,
+            consumer: ClientConfig::new(),
+            positions_partitions: 0,
+        })
     }
 
     /// The producer.

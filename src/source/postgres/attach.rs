@@ -147,7 +147,9 @@ impl Lost<'_> {
         let was_used = |name: &str| tables.iter().any(|table| table.name == name);
         let absent = facts.tables.iter().find(|(name, table)| table.is_none() && was_used(&name.plain()));
         if let Some((name, _)) = absent {
-            return Err(self.terminal(Reason::TableRemade, format!("table \"{}\" was dropped or renamed", name.plain())));
+            return Err(
+                self.terminal(Reason::TableRemade, format!("table \"{}\" was dropped or renamed", name.plain()))
+            );
         }
         let Some(publication) = &facts.publication else { return Ok(()) };
         let now = SourceIdentity::Postgres {

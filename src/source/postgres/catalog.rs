@@ -234,9 +234,9 @@ pub async fn sync_state(client: &Client, pid: i32) -> Result<Option<String>> {
 pub fn is_synchronous(standby_names: &str, application_name: &str) -> bool {
     let list = standby_names.split_once('(').map_or(standby_names, |(_, list)| list);
     let list = list.trim_end().trim_end_matches(')');
-    list.split(',').map(str::trim).any(|name| {
-        name == "*" || name.trim_matches('"').replace("\"\"", "\"").eq_ignore_ascii_case(application_name)
-    })
+    list.split(',')
+        .map(str::trim)
+        .any(|name| name == "*" || name.trim_matches('"').replace("\"\"", "\"").eq_ignore_ascii_case(application_name))
 }
 
 #[cfg(test)]
@@ -245,7 +245,9 @@ mod tests {
 
     #[test]
     fn standby_names_are_matched_as_the_server_does() {
-        for names in ["*", "a, *", "ANY 1 (*)", "FIRST 2 (s1, \"Outboxd_Shop\")", "2 (s1, outboxd_shop )", "outboxd_shop"] {
+        for names in
+            ["*", "a, *", "ANY 1 (*)", "FIRST 2 (s1, \"Outboxd_Shop\")", "2 (s1, outboxd_shop )", "outboxd_shop"]
+        {
             assert!(is_synchronous(names, "outboxd_shop"), "{names}");
         }
         for names in ["", "s1", "ANY 1 (s1, s2)", "outboxd_shop2", "FIRST 1 (outboxd)"] {

@@ -176,7 +176,8 @@ impl ReplicationClient {
             ("replication", "database"),
             ("application_name", settings.application_name.as_str()),
         ];
-        frontend::startup_message(own.into_iter().chain(parameters.iter().copied()), &mut self.write).map_err(broken)?;
+        frontend::startup_message(own.into_iter().chain(parameters.iter().copied()), &mut self.write)
+            .map_err(broken)?;
         self.flush().await.map_err(broken)?;
         let mut scram = None;
         loop {

@@ -121,7 +121,8 @@ impl Standing {
 /// What is another one than before: publication, table, or membership. `None` if nothing is.
 #[must_use]
 pub fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Option<(Reason, String)> {
-    let SourceIdentity::Postgres { publication: old_publication, publication_oid: old_oid, tables: old_tables, .. } = before;
+    let SourceIdentity::Postgres { publication: old_publication, publication_oid: old_oid, tables: old_tables, .. } =
+        before;
     let SourceIdentity::Postgres { publication, publication_oid, tables, .. } = now;
     if (old_publication, old_oid) != (publication, publication_oid) {
         let message = format!(
@@ -229,7 +230,10 @@ mod tests {
             reason(&changed, 100).map(|(reason, _)| reason)
         };
         let SourceIdentity::Postgres { .. } = identity(1);
-        assert_eq!(change(|SourceIdentity::Postgres { system_id, .. }| *system_id = "78".into()), Some(Reason::OtherServer));
+        assert_eq!(
+            change(|SourceIdentity::Postgres { system_id, .. }| *system_id = "78".into()),
+            Some(Reason::OtherServer)
+        );
         assert_eq!(change(|SourceIdentity::Postgres { slot, .. }| *slot = "t".into()), Some(Reason::OtherSlot));
         assert_eq!(change(|SourceIdentity::Postgres { database, .. }| *database = "e".into()), Some(Reason::OtherSlot));
         let remade = change(|SourceIdentity::Postgres { publication_oid, .. }| *publication_oid = 11);

@@ -4,8 +4,8 @@ use tokio_postgres::Client;
 
 use super::catalog::{self, PublicationFacts, ServerFacts, TableFacts};
 use super::settings::PostgresSettings;
-use crate::config::names::quote_identifier;
 use crate::config::TableName;
+use crate::config::names::quote_identifier;
 use crate::sink::positions::TableIdentity;
 use crate::source::SourceError;
 use crate::state::Reason;
@@ -58,7 +58,8 @@ impl Facts {
         let mut add = |reason, message: String, hint: String| findings.push(Finding { reason, message, hint });
         let ServerFacts { version, wal_level, may_replicate, standby_names, .. } = &self.server;
         if *version < OLDEST_VERSION {
-            let message = format!("the server is PostgreSQL {}, and 14 is the oldest that is supported", version / 10_000);
+            let message =
+                format!("the server is PostgreSQL {}, and 14 is the oldest that is supported", version / 10_000);
             add(Reason::Configuration, message, "upgrade the server".to_owned());
         }
         if wal_level != "logical" {

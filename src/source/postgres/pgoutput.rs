@@ -321,7 +321,10 @@ mod tests {
             for length in 0..body.len() {
                 let result = decode(&body[..length], &mut cells);
                 if read_whole {
-                    assert!(matches!(result, Err(DecodeError::Truncated { .. })), "{length} of {body:02x?}: {result:?}");
+                    assert!(
+                        matches!(result, Err(DecodeError::Truncated { .. })),
+                        "{length} of {body:02x?}: {result:?}"
+                    );
                 }
             }
             let mut longer = body.clone();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio_postgres::config::Host;
 
-use crate::config::{Config, PostgresConfig, Start, TableName, names};
 use crate::config::secret::Secret;
+use crate::config::{Config, PostgresConfig, Start, TableName, names};
 use crate::tls::SslMode;
 
 /// A host and port to connect to.
@@ -124,9 +124,8 @@ impl ConnectSettings {
     pub fn new(config: &PostgresConfig, application_name: &str) -> Result<Self, UrlError> {
         let (url, ssl_mode, ssl_roots) = split_ssl(config.url.expose())?;
         // the driver's message names the key and not its value, so no password can be in it
-        let parsed = tokio_postgres::Config::from_str(&url).map_err(|error| {
-            UrlError(format!("it cannot be read: {}", crate::chain(&error)))
-        })?;
+        let parsed = tokio_postgres::Config::from_str(&url)
+            .map_err(|error| UrlError(format!("it cannot be read: {}", crate::chain(&error))))?;
         let host = match parsed.get_hosts() {
             [Host::Tcp(host)] => host.clone(),
             #[cfg(unix)]
@@ -135,7 +134,8 @@ impl ConnectSettings {
             _ => return Err(UrlError("more than one host is not available in this version".to_owned())),
         };
         let port = parsed.get_ports().first().copied().unwrap_or(5432);
-        let user = parsed.get_user().filter(|user| !user.is_empty()).ok_or_else(|| UrlError("it names no user".to_owned()))?;
+        let user =
+            parsed.get_user().filter(|user| !user.is_empty()).ok_or_else(|| UrlError("it names no user".to_owned()))?;
         let password = parsed.get_password().map(|bytes| Secret::new(String::from_utf8_lossy(bytes)));
         Ok(Self {
             address: Address { host, port },

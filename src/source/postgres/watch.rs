@@ -55,7 +55,8 @@ impl Watch {
     ) -> Self {
         let (sender, alarms) = mpsc::channel(1);
         let shared = Arc::new(Shared { confirmed: AtomicU64::new(0), retained: AtomicI64::new(-1) });
-        let watcher = Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared), verified: None };
+        let watcher =
+            Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared), verified: None };
         let task = tokio::spawn(async move {
             let alarm = watcher.run().await;
             // the receiver has gone when the stream ended first
