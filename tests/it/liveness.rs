@@ -21,6 +21,7 @@ on_each_version!(
     position_is_stored_before_it_is_confirmed,
     adopts_what_stands_there,
     database_comes_later,
+    host_not_found,
 );
 
 /// Proves that an idle outbox in a busy database holds no log back, without a heartbeat.
@@ -141,14 +142,14 @@ fn fr_05_stream_dead(version: Version) {
     let server = PrivateServer::start(version, "");
     let case = Case::on(&server, &Kafka::shared());
     case.db.run(&base_table("outbox"));
-    let relay = Outboxd::start(&case.config().set("source.postgres.silence-timeout", "3s"));
+    let relay = Outboxd::start(&case.config().set("source.postgres.silence-timeout", "10s"));
     relay.ready();
     case.insert("A", "1", "before");
     case.consume("A", 1, 20);
     let walsender = case.slot().unwrap().active_pid.expect("not streaming");
     assert!(signal(walsender, "STOP"));
     case.insert("A", "1", "meanwhile");
-    let health = relay.wait_health("red", 10, |health| health.status == 503);
+    let health = relay.wait_health("red", 15, |health| health.status == 503);
     assert!(
         ["source_silent", "slot_in_use", "source_unreachable"].contains(&health.reason()),
         "not said what is wrong: {health:?}"
@@ -166,10 +167,10 @@ fn fr_05_stream_idle(version: Version) {
     let server = PrivateServer::start(version, "");
     let case = Case::on(&server, &Kafka::shared());
     case.db.run(&base_table("outbox"));
-    let relay = Outboxd::start(&case.config().set("source.postgres.silence-timeout", "2s"));
+    let relay = Outboxd::start(&case.config().set("source.postgres.silence-timeout", "10s"));
     relay.ready();
     let walsender = case.slot().unwrap().active_pid.expect("not streaming");
-    holds("one connection", Duration::from_secs(size(20, 600)), || {
+    holds("one connection", Duration::from_secs(size(30, 600)), || {
         case.slot().unwrap().active_pid == Some(walsender) && relay.health().is_some_and(|health| health.status == 200)
     });
     assert_eq!(relay.metric("outbox_source_reconnects_total").unwrap_or(0.0), 0.0);
@@ -278,4 +279,14 @@ fn database_comes_later(version: Version) {
     let confirmed = session
         .text(&format!("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{}'", case.object()));
     assert!(lsn(&confirmed.unwrap()) > 0);
+}
+
+/// Proves that a host name that nobody knows is tried again, red and by name: the name may come.
+fn host_not_found(version: Version) {
+    let case = Case::new(version);
+    let url = "postgres://postgres@no-such-host.invalid:5432/x";
+    let mut relay = Outboxd::start(&case.config().set("source.postgres.url", url));
+    let health = relay.wait_reason("source_unreachable", 20);
+    assert!(health.detail().contains("no-such-host.invalid"), "the host is not named: {health:?}");
+    assert!(relay.is_running());
 }

@@ -197,7 +197,8 @@ fn search_path() -> String {
 /// Proves that an option that does not exist is refused by name, wherever it stands.
 fn unknown_options(version: Version) {
     let case = Case::new(version);
-    for path in ["nmae", "source.postgres.slott", "outbox.columns.ky", "sink.kafka.topics", "delivery.window", "http.x"]
+    for path in
+        ["nmae", "source.postgres.slott", "outbox.columns.ky", "sink.kafka.topics", "delivery.window", "http.adress"]
     {
         let name = path.rsplit('.').next().unwrap();
         refused(&case.config().set(path, "x"), &[name]);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
-use super::{free_port, must_run, private_dir, script, variable};
+use super::{free_port, must_run, private_dir, quote, script, variable};
 
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
@@ -76,12 +76,16 @@ impl Session {
     /// The result of a query.
     #[track_caller]
     pub(crate) fn rows(&self, sql: &str) -> Vec<Vec<Option<String>>> {
-        let messages = block_on(self.client.simple_query(sql)).unwrap_or_else(|error| panic!("{sql}\n{error:?}"));
+        self.try_rows(sql).unwrap_or_else(|error| panic!("{sql}\n{error:?}"))
+    }
+
+    fn try_rows(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, tokio_postgres::Error> {
+        let messages = block_on(self.client.simple_query(sql))?;
         let rows = messages.iter().filter_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect()),
             _ => None,
         });
-        rows.collect()
+        Ok(rows.collect())
     }
 
     /// The first column of the first row.
@@ -283,6 +287,11 @@ impl Drop for Database {
         // a server that the test has stopped needs no tidying
         let Ok(session) = Session::try_connect(&self.server.url("postgres")) else { return };
         let name = &self.name;
+        // one that is left behind would hold up every new slot of the server
+        let prepared = format!("SELECT gid FROM pg_prepared_xacts WHERE database = '{name}'");
+        for row in session.try_rows(&prepared).unwrap_or_default() {
+            let _ = self.session.try_run(&format!("ROLLBACK PREPARED {}", quote(row[0].as_deref().unwrap_or(""))));
+        }
         let _ = session.try_run(&format!(
             "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots \
              WHERE database = '{name}' AND active_pid IS NOT NULL"
