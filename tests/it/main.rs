@@ -1,0 +1,24 @@
+//! Tests of the built program against real servers: PostgreSQL 15 and 18, Kafka.
+//!
+//! `tests/run` starts the servers and sets the addresses; see its `--help`. Each test has a database, topics and an
+//! instance name of its own, so they run side by side. A test that has to stop a server brings its own
+//! ([`support::postgres::PrivateServer`], [`support::kafka::PrivateKafka`]).
+//!
+//! Tests named `fr_NN` hold an input that a user of some relay reported, with the right outcome.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic")]
+
+#[macro_use]
+mod support;
+
+mod failover;
+mod gaps;
+mod kafka;
+mod liveness;
+mod refused;
+mod roles;
+mod shape;
+mod shutdown;
+mod stdout;
+mod stream;
+mod tls;
