@@ -51,9 +51,10 @@ impl Record<'_> {
         const BATCH_HEADER: usize = 61;
         const RECORD_HEADER: usize = 21;
         const HEADER_LENGTHS: usize = 10;
-        let headers = self.headers.iter().map(|header| {
-            HEADER_LENGTHS + header.key.len() + header.value.as_deref().map_or(0, <[u8]>::len)
-        });
+        let headers = self
+            .headers
+            .iter()
+            .map(|header| HEADER_LENGTHS + header.key.len() + header.value.as_deref().map_or(0, <[u8]>::len));
         BATCH_HEADER
             + RECORD_HEADER
             + self.key.as_deref().map_or(0, <[u8]>::len)

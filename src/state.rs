@@ -68,6 +68,8 @@ reasons! {
     SlotMissing = "slot_missing",
     /// The slot stands behind what was published: somebody moved it or made it again.
     SlotMovedAhead = "slot_moved_ahead",
+    /// The instance published from another slot before.
+    OtherSlot = "other_slot",
     /// The publication has gone.
     PublicationMissing = "publication_missing",
     /// The publication is another one than before.

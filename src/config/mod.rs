@@ -1,15 +1,35 @@
 //! The configuration: one TOML file, the same tree whatever it was read from.
 //!
 //! Every option has one shape, a kebab-case name, and its unit in the name unless the type says it.
+//!
+//! ```text
+//! file ──parse──▶ tree ──unknown keys, ${env:…}──▶ Config ──flags, environment──▶ validate ──▶ Config
+//!        every step adds its findings; all of them are refused at once, at the end
+//! ```
 
 mod defaults;
+pub mod error;
+pub mod load;
+pub mod names;
+pub mod options;
+mod placeholder;
+#[cfg(test)]
+mod readme;
 pub mod secret;
+mod tree;
+pub mod validate;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+
+pub use error::{ConfigError, Finding};
+pub use load::Overrides;
+pub use names::{HeaderColumn, TableName};
+pub use validate::{OptionCheck, SinkChecks};
 
 use secret::Secret;
 
@@ -35,6 +55,37 @@ pub struct Config {
     pub http: HttpConfig,
     /// Log output.
     pub log: LogConfig,
+}
+
+impl Config {
+    /// The columns without which a row cannot become a record, each once.
+    #[must_use]
+    pub fn required_columns(&self) -> Vec<String> {
+        let ColumnsConfig { id, key, route_by, payload, timestamp } = &self.outbox.columns;
+        let mut columns = vec![id.clone(), key.clone(), route_by.clone(), payload.clone()];
+        columns.extend(timestamp.clone());
+        if self.record.missing_columns == MissingColumns::Error {
+            let headers = self.record.headers.iter().filter_map(|entry| HeaderColumn::parse(entry).ok());
+            columns.extend(headers.map(|entry| entry.column));
+        }
+        columns.sort();
+        columns.dedup();
+        columns
+    }
+}
+
+impl PostgresConfig {
+    /// The replication slot of the instance `name`.
+    #[must_use]
+    pub fn slot(&self, name: &str) -> String {
+        self.slot.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
+
+    /// The publication of the instance `name`.
+    #[must_use]
+    pub fn publication(&self, name: &str) -> String {
+        self.publication.clone().unwrap_or_else(|| names::default_object_name(name))
+    }
 }
 
 /// What happens in a terminal state.
@@ -90,6 +141,8 @@ pub enum Start {
     Empty,
     /// Rows that stand in the table are left alone; rows committed from now on are published.
     Now,
+    /// Rows that stand in the table are published first. Not available in this version: [`validate`] refuses it.
+    Table,
 }
 
 /// `[outbox]`
@@ -167,7 +220,9 @@ pub struct SinkConfig {
 }
 
 /// `[sink.kafka]`
-#[derive(Clone, Debug, Deserialize)]
+///
+/// `Debug` shows the names of `options` without their values, since one may be a password.
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct KafkaConfig {
     /// Brokers to begin with, `host:port`, separated by commas.
@@ -223,6 +278,8 @@ pub enum Guarantee {
     /// Once or more; the header `id` tells repeats.
     #[default]
     AtLeastOnce,
+    /// Records and position in one Kafka transaction. Not available in this version: [`validate`] refuses it.
+    ExactlyOnce,
 }
 
 /// What happens with a row that can never be published.
@@ -232,6 +289,10 @@ pub enum OnRowError {
     /// The position stays before it and the relay is red.
     #[default]
     Stop,
+    /// It goes to a topic of its own. Not available in this version: [`validate`] refuses it.
+    DeadLetter,
+    /// It is counted and left out. Not available in this version: [`validate`] refuses it.
+    Skip,
 }
 
 /// `[http]`
@@ -240,6 +301,14 @@ pub enum OnRowError {
 pub struct HttpConfig {
     /// Address of `/metrics`, `/healthz` and `/readyz`; empty: no listener.
     pub listen: String,
+}
+
+impl HttpConfig {
+    /// The address to listen on; `None`: no listener. [`validate`] has seen to it that a text is an address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listen.parse().ok()
+    }
 }
 
 /// `[log]`

@@ -1,8 +1,11 @@
 //! Sinks: where records go, and where the position is kept that the relay comes back to.
 
+pub mod kafka;
 pub mod positions;
+pub mod stdout;
 
 use std::future::Future;
+use std::time::Duration;
 
 use crate::record::Record;
 use crate::sink::positions::PositionRecord;
@@ -54,8 +57,27 @@ pub struct Blocked {
     pub hint: String,
 }
 
-/// A receiver of records.
+/// A receiver of records. It works in sessions: [`open`](Self::open) begins one, an error ends it.
 pub trait Sink: Send {
+    /// Begins a session, after ending the one before; gives the position record of `instance`. Cancelled half-way it
+    /// leaves the sink without a session.
+    ///
+    /// # Errors
+    /// [`SinkError`] if the sink cannot be reached, or positions would not be safe in it.
+    fn open(&mut self, instance: &str) -> impl Future<Output = Result<Option<PositionRecord>, SinkError>> + Send;
+
+    /// The position record of `instance` as it is now; a session must have begun.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    fn stored_position(
+        &mut self,
+        instance: &str,
+    ) -> impl Future<Output = Result<Option<PositionRecord>, SinkError>> + Send;
+
+    /// Ends the session, after waiting up to `timeout` for what is on its way.
+    fn close(&mut self, timeout: Duration) -> impl Future<Output = ()> + Send;
+
     /// Hands over a record without waiting. The order of calls is the order per key.
     ///
     /// # Errors

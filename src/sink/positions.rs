@@ -61,3 +61,58 @@ pub struct PositionRecord {
     /// Everything before it is published.
     pub position: Position,
 }
+
+impl PositionRecord {
+    /// Reads a stored record of `instance`.
+    ///
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &[u8], instance: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        // The version first: a record of another one may well have other fields.
+        let Version { version } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if version != FORMAT {
+            return Err(format!("it has version {version}, this program knows version {FORMAT}"));
+        }
+        let record: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if record.instance != instance {
+            return Err(format!("it is of instance \"{}\"", record.instance));
+        }
+        Ok(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::position::Lsn;
+
+    #[test]
+    fn reads_its_own_records_only() {
+        let source = SourceIdentity::Postgres {
+            system_id: "7".to_owned(),
+            timeline: 1,
+            database: "shop".to_owned(),
+            slot: "s".to_owned(),
+            publication: "p".to_owned(),
+            publication_oid: 1,
+            tables: Vec::new(),
+        };
+        let position = Position::Postgres(Lsn(9));
+        let record = PositionRecord { version: FORMAT, instance: "shop".to_owned(), generation: 1, source, position };
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(PositionRecord::parse(text.as_bytes(), "shop"), Ok(record));
+        for (text, why) in [
+            (text.replace("\"version\":1", "\"version\":2,\"new\":0"), "version 2"),
+            (text.replace("\"instance\":\"shop\"", "\"instance\":\"other\""), "instance \"other\""),
+            (text.replace("0/9", "nine"), "nine"),
+            ("1".to_owned(), "invalid type"),
+        ] {
+            let error = PositionRecord::parse(text.as_bytes(), "shop").unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+}

@@ -1,6 +1,9 @@
 //! Sources: readers of a database server's log.
 
+pub mod postgres;
+
 use std::future::Future;
+use std::time::Duration;
 
 use crate::change::Batch;
 use crate::position::Position;
@@ -8,8 +11,8 @@ use crate::state::{Gap, Reason};
 
 /// A reader of one server's log, positioned and streaming.
 pub trait Source: Send {
-    /// Adds to `batch` what one read brings, in commit order; waits for at least one item. Cancel-safe: a cancelled
-    /// call has added nothing and lost nothing.
+    /// Adds to `batch` what one read brings, in commit order; waits for at least one item, or until the server
+    /// [wants a word](Self::wants_word). Cancel-safe: a cancelled call has added nothing and lost nothing.
     ///
     /// # Errors
     /// Any [`SourceError`]. What was added before the error is valid and complete up to there.
@@ -22,6 +25,18 @@ pub trait Source: Send {
     /// [`SourceError::Connection`] if the server can no longer be reached, [`SourceError::Terminal`] if what it
     /// publishes has changed.
     fn confirm(&mut self, durable: Option<Position>) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Whether the server waits for the next [`confirm`](Self::confirm).
+    fn wants_word(&self) -> bool;
+
+    /// How long nothing has come from the server.
+    fn silent_for(&self) -> Duration;
+
+    /// Log that the relay's position holds back on the server, in bytes, if known.
+    fn retained_bytes(&self) -> Option<u64>;
+
+    /// Ends the session in good order.
+    fn close(self) -> impl Future<Output = ()> + Send;
 }
 
 /// A state that ends the relay until a person decides.

@@ -1,0 +1,245 @@
+//! The command line. Help texts live only here; each flag of `run` has an environment variable of the same meaning.
+
+use std::path::PathBuf;
+
+use clap::builder::{FalseyValueParser, StringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::secret::Secret;
+use crate::config::{Config, ConfigError, LogFormat, Overrides};
+
+/// The program's arguments.
+#[derive(Debug, Parser)]
+#[command(
+    name = "outboxd",
+    version,
+    about = "Publishes the rows of a PostgreSQL outbox table to Kafka, by reading the write-ahead log",
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 the source needs a person's decision.",
+    arg_required_else_help = true,
+    subcommand_required = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Publish until asked to stop
+    #[command(after_help = "\
+A first run needs no file:
+
+  outboxd run --source-url postgres://outboxd@localhost/shop --bootstrap-servers localhost:9092 --table public.outbox
+
+Flags win over environment variables, and both win over the file. While it runs, http://127.0.0.1:9464/ shows its state.")]
+    Run(Options),
+    /// Work with the configuration
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Load and validate the configuration, without connecting to anything
+    #[command(after_help = "Every finding is shown, each with a hint. The exit code is 0 if there is none, else 2.")]
+    Check(Options),
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Default, Args)]
+pub struct Options {
+    /// Configuration file (TOML)
+    #[arg(long, short, env = "OUTBOXD_CONFIG", value_name = "FILE", hide_env_values = true)]
+    pub config: Option<PathBuf>,
+
+    /// PostgreSQL to read from: postgres://user@host:5432/database?sslmode=verify-full
+    ///
+    /// A password in it is seen by whoever may list processes: give the URL by the environment variable then, or use
+    /// the option source.postgres.password-file.
+    #[arg(long, env = "OUTBOXD_SOURCE_URL", value_name = "URL", hide_env_values = true, value_parser = secret())]
+    pub source_url: Option<Secret>,
+
+    /// Kafka brokers to begin with: host:port, several separated by commas
+    #[arg(long, env = "OUTBOXD_BOOTSTRAP_SERVERS", value_name = "SERVERS")]
+    pub bootstrap_servers: Option<String>,
+
+    /// Outbox table as schema.table; may be repeated, or hold several separated by commas [default: public.outbox]
+    #[arg(long = "table", env = "OUTBOXD_TABLE", value_name = "TABLE")]
+    pub tables: Vec<String>,
+
+    /// Name of this instance: slot and publication are called outboxd_NAME by default [default: outbox]
+    #[arg(long, env = "OUTBOXD_NAME", value_name = "NAME")]
+    pub name: Option<String>,
+
+    /// Address of /metrics, /healthz, /readyz and the state page; empty for none [default: 127.0.0.1:9464]
+    #[arg(long, env = "OUTBOXD_HTTP_LISTEN", value_name = "ADDRESS:PORT")]
+    pub http_listen: Option<String>,
+
+    /// Form of the log on standard error [default: text]
+    #[arg(long, env = "OUTBOXD_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
+
+    /// Level of the log, or a filter such as info,outboxd::sink=debug [default: info]
+    #[arg(long, env = "OUTBOXD_LOG_LEVEL", value_name = "LEVEL")]
+    pub log_level: Option<String>,
+
+    /// Print records to standard output, one JSON line each, instead of sending them to Kafka
+    #[arg(long, env = "OUTBOXD_STDOUT", value_parser = FalseyValueParser::new())]
+    pub stdout: bool,
+}
+
+fn secret() -> impl TypedValueParser<Value = Secret> {
+    StringValueParser::new().map(Secret::new)
+}
+
+impl Options {
+    /// What the flags and their environment variables say, for [`Config::load`].
+    #[must_use]
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            name: self.name.clone(),
+            source_url: self.source_url.clone(),
+            bootstrap_servers: self.bootstrap_servers.clone(),
+            tables: self.tables.clone(),
+            http_listen: self.http_listen.clone(),
+            log_format: self.log_format,
+            log_level: self.log_level.clone(),
+            stdout: self.stdout,
+        }
+    }
+}
+
+/// Prints to standard error why a configuration is refused: two lines, `error` and `hint`, for each finding.
+pub fn print_error(error: &ConfigError) {
+    eprint!("{}", error_text(error));
+}
+
+/// Prints to standard error what keeps the relay from working. Both texts have a line for each finding.
+pub fn print_findings(message: &str, hint: &str) {
+    let mut hints = hint.lines();
+    for line in message.lines() {
+        eprintln!("error: {line}");
+        if let Some(hint) = hints.next().filter(|hint| !hint.is_empty()) {
+            eprintln!("hint: {hint}");
+        }
+    }
+}
+
+/// The text of [`print_error`].
+#[must_use]
+pub fn error_text(error: &ConfigError) -> String {
+    let mut text = String::new();
+    for (problem, hint) in error.lines() {
+        text.push_str(&format!("error: {problem}\n"));
+        if let Some(hint) = hint {
+            text.push_str(&format!("hint: {hint}\n"));
+        }
+    }
+    text
+}
+
+/// What `config check` prints about a configuration that is fine.
+#[must_use]
+pub fn check_report(config: &Config) -> String {
+    let mut lines = vec!["configuration is valid".to_owned(), format!("name: {}", config.name)];
+    if let Some(postgres) = &config.source.postgres {
+        lines.push(format!("slot: {}", postgres.slot(&config.name)));
+        lines.push(format!("publication: {}", postgres.publication(&config.name)));
+    }
+    lines.push(format!("tables: {}", config.outbox.tables.join(", ")));
+    lines.push(format!("topic: {}", config.record.topic));
+    if let Some(kafka) = &config.sink.kafka {
+        lines.push(format!("brokers: {}", kafka.bootstrap_servers));
+        lines.push(format!("positions topic: {}", kafka.positions_topic));
+    }
+    if let Some(stdout) = &config.sink.stdout {
+        lines.push("sink: standard output".to_owned());
+        lines.push(format!("positions file: {}", stdout.positions_file.display()));
+    }
+    let listen = &config.http.listen;
+    lines.push(format!("http: {}", if listen.is_empty() { "off" } else { listen }));
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn run(arguments: &[&str]) -> Options {
+        let all = ["outboxd", "run"].iter().chain(arguments);
+        match Cli::try_parse_from(all).unwrap().command {
+            Command::Run(options) => options,
+            Command::Config { .. } => panic!("not run"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_first_run_of_the_readme_is_understood() {
+        let options = run(&[
+            "--source-url",
+            "postgres://u:hunter2@h/d",
+            "--bootstrap-servers",
+            "k:9092",
+            "--table",
+            "public.outbox",
+            "--table",
+            "app.b,app.c",
+            "--log-format",
+            "json",
+        ]);
+        assert!(!format!("{options:?}").contains("hunter2"));
+        let config = Config::load(None, &options.overrides()).unwrap();
+        assert_eq!(config.outbox.tables, ["public.outbox", "app.b", "app.c"]);
+        assert_eq!(
+            check_report(&config),
+            "configuration is valid\nname: outbox\nslot: outboxd_outbox\npublication: outboxd_outbox\n\
+             tables: public.outbox, app.b, app.c\ntopic: outbox.event.${routedByValue}\nbrokers: k:9092\n\
+             positions topic: outboxd.positions\nhttp: 127.0.0.1:9464\n"
+        );
+    }
+
+    /// Each flag has an environment variable that follows from its name, and none shows the URL's value.
+    #[test]
+    fn each_flag_has_an_environment_variable() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").unwrap();
+        for argument in run.get_arguments().filter(|argument| argument.get_id() != "help") {
+            let long = argument.get_long().unwrap();
+            let expected = format!("OUTBOXD_{}", long.to_uppercase().replace('-', "_"));
+            assert_eq!(argument.get_env().unwrap().to_str().unwrap(), expected);
+        }
+        let url = run.get_arguments().find(|argument| argument.get_id() == "source_url").unwrap();
+        assert!(url.is_hide_env_values_set());
+    }
+
+    #[test]
+    fn usage_errors_have_exit_code_2() {
+        for arguments in [&["outboxd", "run", "--tabel", "a.b"][..], &["outboxd", "frobnicate"], &["outboxd"]] {
+            assert_eq!(Cli::try_parse_from(arguments).unwrap_err().exit_code(), 2, "{arguments:?}");
+        }
+        assert_eq!(Cli::try_parse_from(["outboxd", "--version"]).unwrap_err().exit_code(), 0);
+    }
+
+    #[test]
+    fn every_finding_is_printed_with_its_hint() {
+        let error = Config::load(None, &run(&["--source-url", "h/d"]).overrides()).unwrap_err();
+        assert_eq!(
+            error_text(&error),
+            "error: source.postgres.url: has no scheme\nhint: write postgres://user@host:5432/database\n\
+             error: sink: there is none\n\
+             hint: give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS) or --stdout, or [sink.kafka] in the file\n"
+        );
+    }
+}

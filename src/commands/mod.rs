@@ -1,0 +1,3 @@
+//! The bodies of the commands: one file each.
+
+pub mod run;

@@ -1,0 +1,356 @@
+//! What a configuration must fulfil beyond its form. Everything is looked at; nothing ends the search.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::time::Duration;
+
+use super::error::Findings;
+use super::names::{HeaderColumn, MAX_IDENTIFIER_BYTES, TableName, check_identifier};
+use super::{Config, Guarantee, KafkaConfig, OnRowError, PostgresConfig, Start};
+
+/// Looks at one option by name and value: what is wrong with it, if anything.
+pub type OptionCheck = fn(&str, &str) -> Option<String>;
+
+/// What the sink itself knows about its free tables of options.
+#[derive(Clone, Copy, Debug)]
+pub struct SinkChecks {
+    /// Looks at each entry of `[sink.kafka.options]`.
+    pub option: OptionCheck,
+    /// Looks at each entry of `[sink.kafka.topic-config]`.
+    pub topic_config: OptionCheck,
+}
+
+impl Default for SinkChecks {
+    /// Everything is fine.
+    fn default() -> Self {
+        Self { option: |_, _| None, topic_config: |_, _| None }
+    }
+}
+
+/// The placeholder of `record.topic`.
+pub const ROUTED_BY_VALUE: &str = "${routedByValue}";
+
+/// Longest name of a topic (Kafka, `Topic.java`).
+const MAX_TOPIC_BYTES: usize = 249;
+
+const KIB: u64 = 1 << 10;
+const GIB: u64 = 1 << 30;
+
+pub(super) fn validate(config: &Config, checks: &SinkChecks, findings: &mut Findings) {
+    name(&config.name, findings);
+    source(config, findings);
+    outbox(config, findings);
+    record(config, findings);
+    sink(config, checks, findings);
+    delivery(config, findings);
+    let listen = &config.http.listen;
+    if !listen.is_empty() && listen.parse::<SocketAddr>().is_err() {
+        let hint =
+            "write an IP address and a port, such as \"127.0.0.1:9464\" or \"0.0.0.0:9464\"; \"\" for no listener";
+        findings.add("http.listen", format!("\"{listen}\" is no address"), hint);
+    }
+    if let Err(problem) = crate::logging::check_filter(&config.log.level) {
+        let hint = "write off, error, warn, info, debug or trace, or a list such as \"info,outboxd::sink=debug\"";
+        findings.add("log.level", problem, hint);
+    }
+}
+
+fn name(name: &str, findings: &mut Findings) {
+    let hint = "choose a short name for this instance, such as \"shop\"";
+    if name.trim().is_empty() {
+        findings.add("name", "is empty", hint);
+    } else if name.len() > MAX_IDENTIFIER_BYTES {
+        findings.add("name", format!("is longer than {MAX_IDENTIFIER_BYTES} bytes"), hint);
+    } else if name.chars().any(char::is_control) {
+        findings.add("name", "has a control character in it", hint);
+    }
+}
+
+fn source(config: &Config, findings: &mut Findings) {
+    let Some(postgres) = &config.source.postgres else {
+        let hint = "give --source-url (OUTBOXD_SOURCE_URL), or [source.postgres] with a url in the file";
+        findings.add("source", "there is none", hint);
+        return;
+    };
+    source_url(postgres.url.expose(), findings);
+    object_names(config, postgres, findings);
+    if postgres.start == Start::Table {
+        let hint = "use \"empty\" and begin with an empty table, or \"now\" to leave the rows in it alone";
+        findings.add("source.postgres.start", "\"table\" is not available in this version", hint);
+    }
+    let seconds = Duration::from_secs;
+    duration("source.postgres.silence-timeout", postgres.silence_timeout, &(seconds(2)..=seconds(3600)), findings);
+    duration("source.postgres.connect-timeout", postgres.connect_timeout, &(seconds(1)..=seconds(300)), findings);
+    if let Some(path) = &postgres.password_file {
+        password_file("source.postgres.password-file", path, findings);
+    }
+}
+
+/// The URL may hold a password, so nothing behind its scheme is shown.
+fn source_url(url: &str, findings: &mut Findings) {
+    const OPTION: &str = "source.postgres.url";
+    let form = "write postgres://user@host:5432/database";
+    if url.trim().is_empty() {
+        findings.add(OPTION, "is missing", format!("{form}, or give --source-url (OUTBOXD_SOURCE_URL)"));
+        return;
+    }
+    let Some((scheme, _)) = url.split_once("://") else {
+        findings.add(OPTION, "has no scheme", form);
+        return;
+    };
+    match scheme {
+        "postgres" | "postgresql" => {}
+        "mysql" | "mariadb" => {
+            findings.add(OPTION, format!("a source of type {scheme} is not available in this version"), form);
+        }
+        _ => findings.add(OPTION, format!("\"{}\" is no scheme of PostgreSQL", scheme.escape_debug()), form),
+    }
+}
+
+fn object_names(config: &Config, postgres: &PostgresConfig, findings: &mut Findings) {
+    let slot = postgres.slot(&config.name);
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if slot.is_empty() || slot.len() > MAX_IDENTIFIER_BYTES || !slot.chars().all(legal) {
+        let given = if postgres.slot.is_some() { "" } else { ", which follows from the instance's name," };
+        let problem = format!("\"{slot}\"{given} is no name of a replication slot");
+        findings.add("source.postgres.slot", problem, "use a-z, 0-9 and _, at most 63 characters");
+    }
+    // Where it follows from the name, the slot's finding says it all.
+    if let Some(publication) = &postgres.publication
+        && let Err(problem) = check_identifier(publication)
+    {
+        let problem = if publication.is_empty() { "is empty".to_owned() } else { problem };
+        findings.add("source.postgres.publication", problem, "give the publication's name as pg_publication shows it");
+    }
+}
+
+fn outbox(config: &Config, findings: &mut Findings) {
+    const TABLES: &str = "outbox.tables";
+    let tables = &config.outbox.tables;
+    if tables.is_empty() {
+        findings.add(TABLES, "is empty", "name at least one table, such as \"public.outbox\"");
+    }
+    let mut seen: Vec<TableName> = Vec::new();
+    for text in tables {
+        match TableName::parse(text) {
+            Ok(table) if seen.contains(&table) => {
+                findings.add(TABLES, format!("\"{text}\" is there twice"), "leave one of them out");
+            }
+            Ok(table) => seen.push(table),
+            Err(error) => {
+                let hint = "write schema.table, with a part that has a dot or a double quote in it in double quotes";
+                findings.add(TABLES, error.to_string(), hint);
+            }
+        }
+    }
+    let columns = &config.outbox.columns;
+    let named = [
+        ("id", Some(&columns.id)),
+        ("key", Some(&columns.key)),
+        ("route-by", Some(&columns.route_by)),
+        ("payload", Some(&columns.payload)),
+        ("timestamp", columns.timestamp.as_ref()),
+    ];
+    for (key, column) in named {
+        let option = format!("outbox.columns.{key}");
+        match column.map(|column| check_identifier(column)) {
+            Some(Err(_)) if column.is_some_and(String::is_empty) => {
+                findings.add(&option, "is empty", "give the column's name, or leave the option out for its default");
+            }
+            Some(Err(problem)) => findings.add(&option, problem, "give the column's name as the table has it"),
+            Some(Ok(())) | None => {}
+        }
+    }
+}
+
+fn record(config: &Config, findings: &mut Findings) {
+    if let Some(problem) = topic_problem(&config.record.topic) {
+        let hint = "use letters, digits, dot, _ and -, and ${routedByValue} where the routing value goes";
+        findings.add("record.topic", problem, hint);
+    }
+    for entry in &config.record.headers {
+        if let Err(error) = HeaderColumn::parse(entry) {
+            findings.add("record.headers", error.to_string(), "write column or column:header-name");
+        }
+    }
+}
+
+/// What is wrong with `record.topic`, if anything.
+fn topic_problem(topic: &str) -> Option<String> {
+    if topic.is_empty() {
+        return Some("is empty".to_owned());
+    }
+    let fixed = topic.replace(ROUTED_BY_VALUE, "");
+    if let Some((_, rest)) = fixed.split_once("${") {
+        let name = rest.split('}').next().unwrap_or_default();
+        return Some(format!("\"${{{name}}}\" is no placeholder: the only one is {ROUTED_BY_VALUE}"));
+    }
+    if topic.contains(ROUTED_BY_VALUE) { topic_part_problem(&fixed) } else { topic_name_problem(&fixed) }
+}
+
+/// What is wrong with the name of a topic, if anything.
+fn topic_name_problem(name: &str) -> Option<String> {
+    match name {
+        "" => Some("is empty".to_owned()),
+        "." | ".." => Some(format!("\"{name}\" is no name that Kafka allows")),
+        _ => topic_part_problem(name),
+    }
+}
+
+fn topic_part_problem(part: &str) -> Option<String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if let Some(c) = part.chars().find(|c| !legal(*c)) {
+        return Some(format!("'{}' is not allowed in a topic's name", c.escape_debug()));
+    }
+    (part.len() > MAX_TOPIC_BYTES).then(|| format!("is longer than {MAX_TOPIC_BYTES} characters"))
+}
+
+fn sink(config: &Config, checks: &SinkChecks, findings: &mut Findings) {
+    match (&config.sink.kafka, &config.sink.stdout) {
+        (None, None) => {
+            let hint = "give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS) or --stdout, or [sink.kafka] in the file";
+            findings.add("sink", "there is none", hint);
+        }
+        (Some(_), Some(_)) => {
+            findings.add("sink", "there are two", "leave out [sink.kafka] or [sink.stdout]");
+        }
+        _ => {}
+    }
+    if let Some(kafka) = &config.sink.kafka {
+        kafka_sink(kafka, checks, findings);
+    }
+    if let Some(stdout) = &config.sink.stdout
+        && stdout.positions_file.as_os_str().is_empty()
+    {
+        findings.add("sink.stdout.positions-file", "is empty", "give the path of a file that may be written");
+    }
+}
+
+fn kafka_sink(kafka: &KafkaConfig, checks: &SinkChecks, findings: &mut Findings) {
+    bootstrap_servers(&kafka.bootstrap_servers, findings);
+    if let Some(problem) = topic_name_problem(&kafka.positions_topic) {
+        findings.add("sink.kafka.positions-topic", problem, "use letters, digits, dot, _ and -");
+    }
+    number("sink.kafka.topic-partitions", kafka.topic_partitions, &(1..=100_000), findings);
+    number("sink.kafka.topic-replication-factor", kafka.topic_replication_factor, &(1..=1000), findings);
+    match (&kafka.sasl_username, &kafka.sasl_password_file) {
+        (Some(_), None) => {
+            findings.add(
+                "sink.kafka.sasl-password-file",
+                "is missing beside sasl-username",
+                "name the password's file",
+            );
+        }
+        (None, Some(_)) => {
+            findings.add(
+                "sink.kafka.sasl-username",
+                "is missing beside sasl-password-file",
+                "give the SASL user's name",
+            );
+        }
+        _ => {}
+    }
+    if let Some(path) = &kafka.sasl_password_file {
+        password_file("sink.kafka.sasl-password-file", path, findings);
+    }
+    let tables = [
+        ("sink.kafka.options", &kafka.options, checks.option),
+        ("sink.kafka.topic-config", &kafka.topic_config, checks.topic_config),
+    ];
+    for (table, entries, check) in tables {
+        for (key, value) in entries {
+            if let Some(problem) = check(key, value) {
+                findings.add(&format!("{table}.{key}"), problem, format!("leave it out of [{table}] or change it"));
+            }
+        }
+    }
+}
+
+fn bootstrap_servers(servers: &str, findings: &mut Findings) {
+    const OPTION: &str = "sink.kafka.bootstrap-servers";
+    let form = "write host:port, several separated by commas";
+    if servers.trim().is_empty() {
+        findings.add(OPTION, "is missing", format!("{form}, or give --bootstrap-servers (OUTBOXD_BOOTSTRAP_SERVERS)"));
+        return;
+    }
+    for server in servers.split(',').map(str::trim) {
+        if server.contains("://") {
+            let hint = "write host:port alone, and \"security.protocol\" in [sink.kafka.options]";
+            findings.add(OPTION, format!("\"{server}\" has a scheme"), hint);
+        } else if !is_host_and_port(server) {
+            findings.add(OPTION, format!("\"{server}\" is not host:port"), form);
+        }
+    }
+}
+
+/// Whether `text` is a host name, an IPv4 address or an IPv6 address in brackets, with a port.
+fn is_host_and_port(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let in_brackets = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let host_is_fine = match in_brackets {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && !host.contains([':', '[', ']', '/', '@', ' ']),
+    };
+    host_is_fine && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+fn delivery(config: &Config, findings: &mut Findings) {
+    let delivery = &config.delivery;
+    if delivery.guarantee == Guarantee::ExactlyOnce {
+        let hint = "use \"at-least-once\"; consumers tell repeats by the header id";
+        findings.add("delivery.guarantee", "\"exactly-once\" is not available in this version", hint);
+    }
+    let policy = match delivery.on_row_error {
+        OnRowError::Stop => None,
+        OnRowError::DeadLetter => Some("dead-letter"),
+        OnRowError::Skip => Some("skip"),
+    };
+    if let Some(policy) = policy {
+        let problem = format!("\"{policy}\" is not available in this version");
+        findings.add("delivery.on-row-error", problem, "use \"stop\"");
+    }
+    if !(64 * KIB..=4 * GIB).contains(&delivery.window_bytes) {
+        let problem = format!("{} is out of range", delivery.window_bytes);
+        findings.add("delivery.window-bytes", problem, "choose from 65536 (64 KiB) to 4294967296 (4 GiB)");
+    }
+    let range = Duration::from_millis(10)..=Duration::from_secs(60);
+    duration("delivery.position-interval", delivery.position_interval, &range, findings);
+    let range = Duration::ZERO..=Duration::from_secs(3600);
+    duration("delivery.shutdown-timeout", delivery.shutdown_timeout, &range, findings);
+}
+
+fn duration(option: &str, value: Duration, range: &RangeInclusive<Duration>, findings: &mut Findings) {
+    if !range.contains(&value) {
+        let show = humantime_serde::re::humantime::format_duration;
+        let hint = format!("choose from {} to {}", show(*range.start()), show(*range.end()));
+        findings.add(option, format!("{} is out of range", show(value)), hint);
+    }
+}
+
+fn number(option: &str, value: Option<u32>, range: &RangeInclusive<u32>, findings: &mut Findings) {
+    if let Some(value) = value
+        && !range.contains(&value)
+    {
+        let hint = format!("choose from {} to {}", range.start(), range.end());
+        findings.add(option, format!("{value} is out of range"), hint);
+    }
+}
+
+/// Reads a password's file for a try: it is read again at each connect, when nobody is watching any more.
+fn password_file(option: &str, path: &Path, findings: &mut Findings) {
+    let shown = path.display();
+    match std::fs::read(path) {
+        Ok(content) if content.iter().all(|byte| matches!(byte, b'\n' | b'\r')) => {
+            findings.add(option, format!("file \"{shown}\" is empty"), "put the password into it");
+        }
+        Ok(content) if std::str::from_utf8(&content).is_err() => {
+            findings.add(option, format!("file \"{shown}\" is not UTF-8 text"), "put the password alone into it");
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let hint = "give the path of a file that this user may read";
+            findings.add(option, format!("cannot read file \"{shown}\": {error}"), hint);
+        }
+    }
+}

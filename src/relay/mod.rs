@@ -1,0 +1,300 @@
+//! The relay: sessions between a source and a sink, one after the other, until a stop or a terminal state.
+//!
+//! ```text
+//! open the sink ─▶ attach to the source ─▶ read the position again ─▶ verify ─▶ session ─┐
+//!       ▲                                                                                │
+//!       └────────────── back-off, poll, or at once, as the error says ◀──────────────────┘
+//! ```
+//!
+//! The position record is read again once the slot is ours: a standby that takes over must compare with what its
+//! predecessor wrote last, not with what stood there when it began to wait.
+
+mod report;
+mod session;
+mod window;
+
+use std::time::Duration;
+
+use backon::BackoffBuilder;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+pub use self::report::Reporter;
+use self::session::{End, Session, Settings};
+use crate::config::{Config, OnTerminal};
+use crate::route::Router;
+use crate::sink::positions::{FORMAT, PositionRecord};
+use crate::sink::{Sink, SinkError};
+use crate::source::postgres::{Connector, PostgresSource};
+use crate::source::{Disposition, SourceError};
+use crate::state::{Gap, Phase, Reason, Status};
+
+/// How often the slot is asked for while another holds it.
+const POLL: Duration = Duration::from_secs(1);
+
+/// A session of this length was a success: the next failure begins with the shortest pause.
+const SETTLED: Duration = Duration::from_secs(10);
+
+/// How often signs of life are given outside of sessions.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// Longest wait for reading the position while the slot is held and nothing is said to the server yet.
+const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How the relay ended.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A stop was asked for.
+    Stopped,
+    /// What is configured cannot work: lines of what is wrong, and of what to do.
+    Refused {
+        /// One finding a line.
+        message: String,
+        /// One remedy a line.
+        hint: String,
+    },
+    /// A terminal state, with `on-terminal = "exit"`.
+    Terminal,
+}
+
+/// Sessions of one instance.
+pub struct Relay<K> {
+    name: String,
+    on_terminal: OnTerminal,
+    settings: Settings,
+    connector: Connector,
+    sink: K,
+    router: Router,
+    reporter: Reporter,
+    stop: CancellationToken,
+    /// Whether a session has ever run: from then on a wrong configuration may be mended while we wait.
+    has_run: bool,
+    sink_is_open: bool,
+    /// The position record when the sink was opened.
+    known: Option<PositionRecord>,
+}
+
+impl<K: Sink> Relay<K> {
+    /// Puts the parts together; connects to nothing.
+    #[must_use]
+    pub fn new(
+        config: &Config,
+        connector: Connector,
+        silence_timeout: Duration,
+        sink: K,
+        reporter: Reporter,
+        stop: CancellationToken,
+    ) -> Self {
+        let settings =
+            Settings { delivery: config.delivery.clone(), on_update: config.outbox.on_update, silence_timeout };
+        Self {
+            name: config.name.clone(),
+            on_terminal: config.on_terminal,
+            settings,
+            connector,
+            sink,
+            router: Router::new(config),
+            reporter,
+            stop,
+            has_run: false,
+            sink_is_open: false,
+            known: None,
+        }
+    }
+
+    /// Runs until a stop is asked for, the configuration is refused at the first start, or a terminal state ends it.
+    pub async fn run(mut self) -> Outcome {
+        let mut pauses = pauses();
+        loop {
+            let begun = Instant::now();
+            let end = match self.prepare_or_stop().await {
+                Err(end) => end,
+                Ok((source, start)) => {
+                    self.has_run = true;
+                    self.reporter.begin();
+                    Session::new(&self.settings, source, &mut self.sink, &mut self.router, &mut self.reporter, start)
+                        .run(&self.stop)
+                        .await
+                }
+            };
+            if begun.elapsed() >= SETTLED {
+                pauses = self::pauses();
+            }
+            match self.judge(end) {
+                Next::Leave(outcome) => {
+                    self.sink.close(Duration::from_secs(1)).await;
+                    return outcome;
+                }
+                Next::AtOnce => {}
+                Next::Poll => self.pause(POLL).await,
+                Next::Retry => {
+                    self.reporter.metrics().source_reconnects.inc();
+                    let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+                    self.pause(pause).await;
+                }
+                Next::Terminal if self.on_terminal == OnTerminal::Exit => {
+                    self.sink.close(Duration::from_secs(1)).await;
+                    return Outcome::Terminal;
+                }
+                Next::Terminal => {
+                    self.sink.close(Duration::from_secs(1)).await;
+                    self.pause(Duration::MAX).await;
+                }
+            }
+        }
+    }
+
+    /// [`prepare`](Self::prepare) with signs of life: making a slot may wait for long transactions.
+    async fn prepare_or_stop(&mut self) -> Result<(PostgresSource, PositionRecord), End> {
+        let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
+        let mut ticker = tokio::time::interval(BEAT);
+        let prepare = self.prepare();
+        tokio::pin!(prepare);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Err(End::Stopped),
+                prepared = &mut prepare => return prepared,
+                _ = ticker.tick() => reporter.idle(),
+            }
+        }
+    }
+
+    /// Everything before the first row: sink, slot, comparison.
+    async fn prepare(&mut self) -> Result<(PostgresSource, PositionRecord), End> {
+        if !self.sink_is_open {
+            self.known = self.sink.open(&self.name).await?;
+            self.sink_is_open = true;
+        }
+        let attached = self.connector.attach(self.known.as_ref(), self.reporter.board()).await?;
+        let again = tokio::time::timeout(POSITION_TIMEOUT, self.sink.stored_position(&self.name)).await;
+        let record = again.unwrap_or_else(|_| {
+            let message = "the stored position could not be read in time".to_owned();
+            Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: false })
+        })?;
+        let start = PositionRecord {
+            version: FORMAT,
+            instance: self.name.clone(),
+            generation: record.as_ref().map_or(0, |record| record.generation) + 1,
+            source: attached.identity().clone(),
+            position: attached.position(),
+        };
+        Ok((attached.verify(record.as_ref())?, start))
+    }
+
+    /// What follows from the end of a session, or of the attempt at one.
+    fn judge(&mut self, end: End) -> Next {
+        if matches!(end, End::Sink(_) | End::Row { .. }) || self.has_run {
+            // acknowledgements of this session must not be taken for the next one's
+            self.sink_is_open = false;
+        }
+        match end {
+            End::Stopped => Next::Leave(Outcome::Stopped),
+            End::Row { error, after } => {
+                self.reporter.failed(Reason::RowError);
+                let hint =
+                    "nothing behind this position is confirmed: mend the table or the configuration, and start again";
+                let gap = after.map(|from| Gap { from: Some(from), to: None });
+                self.terminal(Reason::RowError, error.to_string(), hint.to_owned(), gap)
+            }
+            End::Sink(error) => self.judge_sink(error),
+            End::Source(error) => self.judge_source(error),
+        }
+    }
+
+    fn judge_sink(&mut self, error: SinkError) -> Next {
+        match error {
+            SinkError::Restart { message, at_once: true, .. } => {
+                info!("{message}");
+                Next::AtOnce
+            }
+            SinkError::Restart { reason, message, at_once: false } => {
+                self.reporter.set(Status::new(Phase::Connecting, reason, message));
+                Next::Retry
+            }
+            SinkError::Configuration { message, hint } => self.refuse(Reason::Configuration, message, hint),
+            SinkError::Refused { reason, message, hint } => {
+                self.reporter.failed(reason);
+                self.terminal(reason, message, hint, None)
+            }
+        }
+    }
+
+    fn judge_source(&mut self, error: SourceError) -> Next {
+        let (reason, text) = (error.reason(), crate::chain(&error));
+        match error.disposition() {
+            Disposition::Retry => {
+                self.reporter.set(Status::new(Phase::Connecting, reason, text));
+                Next::Retry
+            }
+            Disposition::Poll => {
+                let phase = if reason == Reason::Standby { Phase::Standby } else { Phase::Connecting };
+                self.reporter.set(Status::new(phase, reason, text));
+                Next::Poll
+            }
+            Disposition::Refuse => {
+                let hint = error.hint().unwrap_or_default().to_owned();
+                self.refuse(reason, text, hint)
+            }
+            Disposition::Stop => {
+                let hint = error.hint().unwrap_or_default().to_owned();
+                let gap = if let SourceError::Terminal(terminal) = &error { terminal.gap } else { None };
+                self.terminal(reason, text, hint, gap)
+            }
+        }
+    }
+
+    /// At the first start a person is at hand; later what worked once is waited for.
+    fn refuse(&self, reason: Reason, message: String, hint: String) -> Next {
+        if !self.has_run {
+            return Next::Leave(Outcome::Refused { message, hint });
+        }
+        let mut status = Status::new(Phase::Connecting, reason, message);
+        status.hint = Some(hint);
+        self.reporter.set(status);
+        Next::Retry
+    }
+
+    fn terminal(&self, reason: Reason, message: String, hint: String, gap: Option<Gap>) -> Next {
+        let mut status = Status::new(Phase::Terminal, reason, message);
+        status.hint = Some(hint);
+        status.gap = gap;
+        self.reporter.set(status);
+        Next::Terminal
+    }
+
+    /// Waits, with a sign of life, until the time is over or a stop is asked for.
+    async fn pause(&self, time: Duration) {
+        let mut ticker = tokio::time::interval(BEAT);
+        let begun = Instant::now();
+        while begun.elapsed() < time && !self.stop.is_cancelled() {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                _ = ticker.tick() => self.reporter.idle(),
+            }
+        }
+    }
+}
+
+/// What the relay does next.
+enum Next {
+    Leave(Outcome),
+    AtOnce,
+    Poll,
+    Retry,
+    Terminal,
+}
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Pauses between attempts: doubling, with jitter so that many relays do not come at once.
+fn pauses() -> impl Iterator<Item = Duration> {
+    backon::ExponentialBuilder::new()
+        .with_min_delay(SHORTEST_PAUSE)
+        .with_max_delay(LONGEST_PAUSE)
+        .with_jitter()
+        .without_max_times()
+        .build()
+}

@@ -1,0 +1,420 @@
+//! One session: a started stream on one side, a sink on the other, and the loop that owns all state between them.
+//!
+//! ```text
+//! read ─▶ batch ─▶ route ─▶ enqueue ─▶ window          acknowledged ─▶ window ─▶ durable position
+//!                                                       commit (position record) ─▶ confirm (the source)
+//! ```
+//!
+//! A full window or a blocked topic stops reading, and nothing else: feedback to the server, commits and health go on
+//! with every tick.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, warn};
+
+use super::report::Reporter;
+use super::window::Window;
+use crate::change::{Batch, Ignored, Item, Relation};
+use crate::config::{DeliveryConfig, OnUpdate};
+use crate::position::Position;
+use crate::route::{RouteError, Router};
+use crate::sink::positions::PositionRecord;
+use crate::sink::{Acknowledgements, Enqueued, Ordinal, Sink, SinkError};
+use crate::source::{Source, SourceError};
+use crate::state::{Phase, Reason, Status};
+
+/// Longest time between two turns of the loop.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How often the position is committed while only the server's keepalives move it.
+const IDLE_COMMIT: Duration = Duration::from_secs(1);
+
+/// Silence of the source, or of the sink with records outstanding, after which health turns red.
+const RED_AFTER: Duration = Duration::from_secs(8);
+
+/// Longest wait for acknowledgements when the source has gone: what arrives is not sent again.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Why a session is over.
+#[derive(Debug)]
+pub enum End {
+    /// A stop was asked for; what could be acknowledged was.
+    Stopped,
+    /// The source cannot go on.
+    Source(SourceError),
+    /// The sink cannot go on.
+    Sink(SinkError),
+    /// A row can never become a record, and the policy is to stop.
+    Row {
+        /// What is wrong with it.
+        error: RouteError,
+        /// The transaction it is in begins behind this position.
+        after: Option<Position>,
+    },
+}
+
+impl From<SourceError> for End {
+    fn from(error: SourceError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<SinkError> for End {
+    fn from(error: SinkError) -> Self {
+        Self::Sink(error)
+    }
+}
+
+/// What a session needs of the configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Limits and times.
+    pub delivery: DeliveryConfig,
+    /// What an update of the outbox means.
+    pub on_update: OnUpdate,
+    /// Longest silence of the source.
+    pub silence_timeout: Duration,
+}
+
+/// A running session.
+pub struct Session<'a, S, K> {
+    settings: &'a Settings,
+    source: S,
+    sink: &'a mut K,
+    router: &'a mut Router,
+    reporter: &'a mut Reporter,
+    /// The position record with everything but the position.
+    template: PositionRecord,
+    window: Window,
+    batch: Batch,
+    /// How much of the batch has been dealt with.
+    cursor: usize,
+    /// The open transaction and its commit time.
+    open: Option<(Ordinal, i64)>,
+    is_blocked: bool,
+    acknowledgements: Acknowledgements,
+    committed: Option<Position>,
+    asked: Option<Position>,
+    last_commit: Instant,
+    has_news: bool,
+    reading_since: Option<Instant>,
+    last_acknowledged: Instant,
+}
+
+impl<'a, S: Source, K: Sink> Session<'a, S, K> {
+    /// Puts the parts together. `start` is the position record as it is now, with the position where the stream begins.
+    pub fn new(
+        settings: &'a Settings,
+        source: S,
+        sink: &'a mut K,
+        router: &'a mut Router,
+        reporter: &'a mut Reporter,
+        start: PositionRecord,
+    ) -> Self {
+        let mut window = Window::new(settings.delivery.window_bytes);
+        // written even if nothing moves: from now on a slot that is made again is noticed
+        window.progress(start.position);
+        let now = Instant::now();
+        Self {
+            settings,
+            source,
+            sink,
+            router,
+            reporter,
+            template: start,
+            window,
+            batch: Batch::default(),
+            cursor: 0,
+            open: None,
+            is_blocked: false,
+            acknowledgements: Acknowledgements::default(),
+            committed: None,
+            asked: None,
+            last_commit: now,
+            has_news: true,
+            reading_since: None,
+            last_acknowledged: now,
+        }
+    }
+
+    /// Runs until something ends it. What is acknowledged by then is committed; the source is closed.
+    pub async fn run(mut self, stop: &CancellationToken) -> End {
+        let end = match self.turn(stop).await {
+            Ok(()) => End::Stopped,
+            Err(end) => end,
+        };
+        match end {
+            End::Stopped => {
+                self.reporter.set(Status::new(Phase::Stopping, Reason::Stopping, "waiting for acknowledgements"));
+                let failure = self.settle(self.settings.delivery.shutdown_timeout, true).await.err();
+                let left = self.window.records();
+                if let Some(failure) = failure {
+                    warn!(records = left, end = ?failure, "stopped with records unacknowledged; they will be sent again");
+                } else if left > 0 {
+                    warn!(records = left, "stopped with records unacknowledged; they will be sent again");
+                }
+                self.source.close().await;
+                End::Stopped
+            }
+            // the sink's session is over: nothing more will be acknowledged
+            End::Sink(_) => {
+                self.source.close().await;
+                end
+            }
+            End::Source(_) | End::Row { .. } => {
+                // a server that is stopping waits until our connection is gone
+                let Self { source, .. } = &self;
+                debug!(silent = ?source.silent_for(), "leaving the source");
+                self.leave().await;
+                end
+            }
+        }
+    }
+
+    /// Closes the source first, then commits what the sink still acknowledges, so that it is not sent again.
+    async fn leave(self) {
+        let Self { source, sink, mut window, template, mut committed, .. } = self;
+        source.close().await;
+        let mut acknowledgements = Acknowledgements::default();
+        let linger = async {
+            loop {
+                while window.pop_finished().is_some() {}
+                let durable = window.durable();
+                if window.records() == 0 && committed >= durable {
+                    return Ok(());
+                }
+                if durable > committed
+                    && let Some(position) = durable
+                {
+                    sink.commit(&PositionRecord { position, ..template.clone() })?;
+                }
+                sink.acknowledged(&mut acknowledgements).await?;
+                for ack in acknowledgements.acks.drain(..) {
+                    window.acknowledge(ack);
+                }
+                committed = committed.max(acknowledgements.committed.take());
+            }
+        };
+        let lingered: Result<Result<(), SinkError>, _> = tokio::time::timeout(LINGER, linger).await;
+        if !matches!(lingered, Ok(Ok(()))) {
+            debug!("records are unacknowledged; they will be sent again");
+        }
+    }
+
+    /// The loop. `Ok` means that a stop was asked for.
+    async fn turn(&mut self, stop: &CancellationToken) -> Result<(), End> {
+        let mut ticker = tokio::time::interval(TICK.min(self.settings.delivery.position_interval));
+        ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.publish()?;
+            let can_read = self.batch.is_empty() && self.window.has_room();
+            self.reading_since = if can_read { self.reading_since.or_else(|| Some(Instant::now())) } else { None };
+            if self.source.wants_word() {
+                // a server that is stopping waits for all to be confirmed
+                self.commit_if(Duration::ZERO)?;
+                self.source.confirm(None).await?;
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                _ = ticker.tick() => self.tick().await?,
+                result = self.sink.acknowledged(&mut self.acknowledgements) => {
+                    result?;
+                    self.take_acknowledgements().await?;
+                }
+                result = self.source.read(&mut self.batch), if can_read => {
+                    if let Err(error) = result {
+                        // what came before the error is complete and may still go out
+                        self.publish()?;
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands over what is in the batch, as far as there is room.
+    fn publish(&mut self) -> Result<(), End> {
+        while let Some(item) = self.batch.items().get(self.cursor) {
+            match item {
+                Item::Row(row) => {
+                    let Some((ordinal, commit_ts_us)) = self.open else { break };
+                    if !self.window.has_room() {
+                        return Ok(());
+                    }
+                    let record = self.router.route(self.batch.view(row), commit_ts_us);
+                    let record = record.map_err(|error| End::Row { error, after: self.window.durable() })?;
+                    let (bytes, has_key) = (record.window_bytes(), record.key.is_some());
+                    match self.sink.enqueue(&record, ordinal)? {
+                        Enqueued::Queued => self.window.sent(bytes),
+                        Enqueued::Full => return Ok(()),
+                        Enqueued::Blocked => {
+                            self.is_blocked = true;
+                            return Ok(());
+                        }
+                    }
+                    self.is_blocked = false;
+                    self.reporter.odd_record(has_key, self.router.time_fell_back());
+                }
+                Item::Begin { commit_ts_us } => {
+                    self.open = Some((self.window.begin(*commit_ts_us), *commit_ts_us));
+                }
+                Item::Commit(position) => {
+                    self.open = None;
+                    self.window.complete(*position);
+                }
+                Item::Progress(position) => self.window.progress(*position),
+                Item::Ignored(what, relation) => {
+                    let relation = Arc::clone(relation);
+                    self.ignore(*what, &relation)?;
+                }
+            }
+            self.cursor += 1;
+        }
+        self.batch.clear();
+        self.cursor = 0;
+        self.finish();
+        Ok(())
+    }
+
+    /// Counts what is not an event, and says so once where a person may want to know.
+    fn ignore(&self, what: Ignored, relation: &Relation) -> Result<(), End> {
+        let table = format!("{}.{}", relation.schema, relation.table);
+        if what == Ignored::Update {
+            match self.settings.on_update {
+                OnUpdate::Warn => warn!(table, "a row of the outbox was updated, which is not an event"),
+                OnUpdate::Error => error!(table, "a row of the outbox was updated, which is not an event"),
+                OnUpdate::Stop => {
+                    let error = RouteError::Updated { table };
+                    return Err(End::Row { error, after: self.window.durable() });
+                }
+            }
+        } else {
+            debug!(table, ?what, "not an event");
+        }
+        self.reporter.dropped(what);
+        Ok(())
+    }
+
+    async fn take_acknowledgements(&mut self) -> Result<(), End> {
+        if !self.acknowledgements.acks.is_empty() {
+            self.last_acknowledged = Instant::now();
+        }
+        for ack in self.acknowledgements.acks.drain(..) {
+            self.reporter.acknowledged(u64::from(ack.records));
+            self.window.acknowledge(ack);
+        }
+        self.finish();
+        let Some(position) = self.acknowledgements.committed.take() else { return Ok(()) };
+        self.committed = self.committed.max(Some(position));
+        self.reporter.committed(position);
+        self.source.confirm(Some(position)).await?;
+        Ok(())
+    }
+
+    /// Takes finished transactions out of the window.
+    fn finish(&mut self) {
+        while let Some(finished) = self.window.pop_finished() {
+            if finished.records > 0 {
+                self.has_news = true;
+                self.reporter.finished(&finished);
+            }
+        }
+    }
+
+    /// Commits the durable position if it has moved and the last commit is older than `interval`.
+    fn commit_if(&mut self, interval: Duration) -> Result<(), End> {
+        let Some(position) = self.window.durable().filter(|durable| Some(*durable) > self.asked) else { return Ok(()) };
+        if self.last_commit.elapsed() < interval {
+            return Ok(());
+        }
+        let record = PositionRecord { position, ..self.template.clone() };
+        if self.sink.commit(&record)? {
+            self.asked = Some(position);
+            self.last_commit = Instant::now();
+            self.has_news = false;
+        }
+        Ok(())
+    }
+
+    async fn tick(&mut self) -> Result<(), End> {
+        let interval = self.settings.delivery.position_interval;
+        let interval = if self.has_news { interval } else { interval.max(IDLE_COMMIT) };
+        // the ticker itself keeps the pace; without this a commit would wait for every second tick
+        self.commit_if(interval.saturating_sub(TICK / 2))?;
+        self.source.confirm(None).await?;
+        let silent = self.silent_for();
+        if silent >= self.settings.silence_timeout {
+            return Err(End::Source(SourceError::Connection {
+                reason: Reason::SourceSilent,
+                message: format!("nothing has come from the server for {silent:.0?}, not even an answer"),
+                source: None,
+            }));
+        }
+        let status = self.status(silent);
+        self.reporter.set(status);
+        self.reporter.update(&self.window, self.sink.is_connected(), self.source.retained_bytes(), silent);
+        Ok(())
+    }
+
+    /// Silence of the source that is not our own doing: while the window is full we do not listen.
+    fn silent_for(&self) -> Duration {
+        let listening = self.reading_since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.source.silent_for().min(listening)
+    }
+
+    /// What the relay is doing, for whoever asks.
+    fn status(&self, silent: Duration) -> Status {
+        if self.is_blocked
+            && let Some(blocked) = self.sink.blocked()
+        {
+            let mut status = Status::new(Phase::Blocked, blocked.reason, blocked.detail);
+            status.hint = Some(blocked.hint);
+            return status;
+        }
+        let stalled = self.window.records() > 0 && self.last_acknowledged.elapsed() >= RED_AFTER;
+        if !self.sink.is_connected() || stalled {
+            let detail = if stalled { "the brokers do not acknowledge" } else { "no broker can be reached" };
+            return Status::new(Phase::Blocked, Reason::SinkUnreachable, detail);
+        }
+        if silent >= RED_AFTER {
+            return Status::new(
+                Phase::Blocked,
+                Reason::SourceSilent,
+                "nothing comes from the server, not even an answer",
+            );
+        }
+        Status::new(Phase::Streaming, Reason::Streaming, "publishing what is committed")
+    }
+
+    /// Waits up to `limit` for all that is outstanding, then commits and confirms it. Rows of the batch that were not
+    /// handed over are read again at the next start.
+    async fn settle(&mut self, limit: Duration, confirm: bool) -> Result<(), End> {
+        let deadline = Instant::now() + limit;
+        let mut ticker = tokio::time::interval(TICK);
+        while Instant::now() < deadline {
+            self.commit_if(Duration::ZERO)?;
+            let is_committed = self.committed >= self.window.durable();
+            if self.window.records() == 0 && is_committed {
+                break;
+            }
+            tokio::select! {
+                biased;
+                _ = ticker.tick() => {
+                    self.reporter.beat();
+                    if confirm {
+                        self.source.confirm(None).await?;
+                    }
+                }
+                result = self.sink.acknowledged(&mut self.acknowledgements) => {
+                    result?;
+                    self.take_acknowledgements().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

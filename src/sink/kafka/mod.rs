@@ -1,0 +1,481 @@
+//! Kafka, over librdkafka: idempotent, acknowledged by all in-sync replicas, never given up.
+//!
+//! ```text
+//!  enqueue ──▶ topic known? fits? ──▶ producer ──▶ broker
+//!     │ Blocked     │ no                              │ delivery reports, on librdkafka's polling thread
+//!     ▼             ▼                                 ▼
+//!  acknowledged ◀── look-up (task) ◀── Notify ◀── sums per transaction, first cause of a failure
+//! ```
+//!
+//! **Fail-stop.** The broker refuses batches, not records, and a producer that goes on after a refusal lets later
+//! records of a key go first. So `enable.gapless.guarantee` ends the producer at the first refusal. The next session
+//! sends one record per batch until the guilty one stands alone; then it has a name.
+//!
+//! **Ask before, not after.** Existence and `max.message.bytes` of a topic are looked up before its first record. What
+//! can mend itself by a person's act outside (a topic, a right, a limit) blocks and is tried again; only what lies in
+//! the record itself is an error.
+
+mod admin;
+mod client;
+mod context;
+mod failure;
+pub mod options;
+mod positions;
+mod session;
+mod size;
+mod topics;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::BaseRecord;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+pub use options::{forbidden_option, invalid_option, option_findings};
+
+use crate::config::KafkaConfig;
+use crate::metrics::ErrorLabel;
+use crate::record::Record;
+use crate::sink::positions::PositionRecord;
+use crate::sink::{Acknowledgements, Blocked, Enqueued, Ordinal, Sink, SinkError};
+use crate::state::Reason;
+use admin::{Admin, Creation};
+use client::Mode;
+use context::{AskingContext, Cause, Failure, POSITION_OPAQUE, Shared};
+use failure::{Remedy, restart};
+use session::Session;
+use topics::{Found, Topics, Verdict};
+
+/// How long the record that began a failure is waited for, after the first sign that something failed.
+const CAUSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a session may take to end before the next one begins.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// A topic that vanishes twice in this time is not looked up at once again.
+const LOOK_UP_PAUSE: Duration = Duration::from_secs(10);
+
+/// The sink. It outlives its sessions: what was learned about topics stays.
+pub struct KafkaSink {
+    config: KafkaConfig,
+    name: String,
+    publish_errors: Family<ErrorLabel, Counter>,
+    compresses: bool,
+    wake: Arc<Notify>,
+    topics: Topics,
+    lookups: JoinSet<(String, Found)>,
+    session: Option<Session>,
+    /// Acknowledgements to wait for until sending in batches is safe again; 0 outside of isolation.
+    isolate: u64,
+    looked_up_again: Option<Instant>,
+    blocked: Option<Blocked>,
+    retry_at: Option<Instant>,
+}
+
+impl KafkaSink {
+    /// Prepares a sink; connects to nothing. `name` is the client's id.
+    ///
+    /// # Errors
+    /// [`SinkError::Configuration`] with all findings about `options`.
+    pub fn new(
+        config: KafkaConfig,
+        name: &str,
+        publish_errors: Family<ErrorLabel, Counter>,
+    ) -> Result<Self, SinkError> {
+        let mut findings = option_findings(&config.options);
+        if config.bootstrap_servers.trim().is_empty() {
+            findings.push("bootstrap-servers is empty".to_owned());
+        }
+        if let Some(why) = topics::illegal_name(&config.positions_topic) {
+            findings.push(format!("positions-topic \"{}\": {why}", config.positions_topic));
+        }
+        if !findings.is_empty() {
+            return Err(SinkError::Configuration {
+                message: findings.join("; "),
+                hint: "see [sink.kafka] in the configuration".to_owned(),
+            });
+        }
+        Ok(Self {
+            compresses: client::compresses(&config),
+            config,
+            name: name.to_owned(),
+            publish_errors,
+            wake: Arc::new(Notify::new()),
+            topics: Topics::default(),
+            lookups: JoinSet::new(),
+            session: None,
+            isolate: 0,
+            looked_up_again: None,
+            blocked: None,
+            retry_at: None,
+        })
+    }
+
+    /// Reads the position of `instance` from the positions topic to its end.
+    async fn read_position(&self, session: &Session, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        let (consumer, partitions) = (session.consumer.clone(), session.positions_partitions);
+        let (config, key) = (self.config.clone(), instance.to_owned());
+        let read = move || positions::read_last(&consumer, &config, partitions, &key);
+        tokio::task::spawn_blocking(read).await.map_err(|error| {
+            restart(Reason::SinkUnreachable, format!("reading the positions topic was given up: {error}"), false)
+        })?
+    }
+
+    /// The batch size that no known topic refuses.
+    fn batch_bytes(&self) -> u64 {
+        let configured = client::configured_batch_bytes(&self.config);
+        self.topics.smallest_limit().map_or(configured, |limit| configured.min(batch_bytes_for(limit)))
+    }
+
+    /// Says why the session is over, once the cause is known or was waited for long enough.
+    fn ended(&mut self) -> Option<SinkError> {
+        let Some(session) = &self.session else {
+            return Some(no_session());
+        };
+        if let Some(failure) = session.shared.failure() {
+            let waited = failure.since.is_none_or(|since| since.elapsed() >= CAUSE_TIMEOUT);
+            return (failure.cause.is_some() || waited).then(|| self.conclude(failure));
+        }
+        let (mode, committed) = (session.mode, session.acknowledged_at_commit);
+        if mode == Mode::Isolating && committed >= self.isolate && session.shared.is_free() {
+            self.isolate = 0;
+            self.session = None;
+            return Some(restart(Reason::Starting, "going back from single records to batches".to_owned(), true));
+        }
+        None
+    }
+
+    /// Ends the session and decides how the next one begins.
+    fn conclude(&mut self, failure: Failure) -> SinkError {
+        let Some(session) = self.session.take() else {
+            return restart(Reason::SinkUnreachable, "the session is over".to_owned(), true);
+        };
+        let Some(cause) = failure.cause else {
+            let words = failure.fatal.unwrap_or_else(|| "records were given up".to_owned());
+            return restart(Reason::SinkUnreachable, format!("the Kafka producer gave up: {words}"), false);
+        };
+        let Cause { topic, id, code, .. } = &cause;
+        let mut message = format!("event \"{id}\" for topic \"{topic}\" failed: {code}");
+        if cause.is_position {
+            message = format!("the position could not be written to topic \"{topic}\": {code}");
+            let denied = *code == RDKafkaErrorCode::TopicAuthorizationFailed;
+            return restart(if denied { Reason::TopicNotAuthorized } else { Reason::SinkUnreachable }, message, false);
+        }
+        match failure::remedy(*code) {
+            Remedy::Isolate if session.mode == Mode::Isolating => failure::refused(&cause),
+            Remedy::Isolate => {
+                // Its limit may be another one than it was.
+                self.topics.forget(topic);
+                // Everything that may be sent again, the guilty record among it.
+                self.isolate = session.sent.saturating_sub(session.acknowledged_at_commit).max(1);
+                restart(Reason::RecordRefused, format!("{message}; sending records one by one to find it"), true)
+            }
+            Remedy::Deny => {
+                self.topics.deny(topic, admin::refused(topic, *code), Instant::now());
+                restart(Reason::TopicNotAuthorized, message, true)
+            }
+            Remedy::LookUp => {
+                self.topics.forget(topic);
+                let again = self.looked_up_again.is_some_and(|at| at.elapsed() < LOOK_UP_PAUSE);
+                self.looked_up_again = Some(Instant::now());
+                restart(Reason::TopicMissing, message, !again)
+            }
+            Remedy::Retry => restart(Reason::SinkUnreachable, message, false),
+        }
+    }
+
+    /// Remembers why the next record has to wait.
+    fn block(&mut self, blocked: Option<Blocked>, until: Option<Instant>) -> Enqueued {
+        self.blocked = blocked;
+        self.retry_at = until;
+        Enqueued::Blocked
+    }
+
+    /// Acts on what is known about the record's topic; `None` if nothing stands in its way.
+    fn hold_back(&mut self, record: &Record<'_>) -> Result<Option<Enqueued>, SinkError> {
+        let Some(session) = &mut self.session else { return Ok(None) };
+        if let Some(trying) = &session.trying {
+            if !session.is_idle() {
+                let denial = self.topics.denial(trying);
+                return Ok(Some(self.block(denial, None)));
+            }
+            self.topics.forget(trying);
+            session.trying = None;
+        }
+        let topic = record.topic;
+        let verdict = match self.topics.verdict(topic, Instant::now) {
+            Verdict::Send { limit: Some(limit) } => match self.too_large(record, limit) {
+                Some(blocked) => self.topics.too_large(topic, blocked, Instant::now()),
+                None => return self.fit_batches(topic, limit),
+            },
+            verdict => verdict,
+        };
+        match verdict {
+            Verdict::Send { .. } => Ok(None),
+            Verdict::Try => Ok(self.try_alone(topic)),
+            Verdict::Wait { blocked, until } => Ok(Some(self.block(blocked, until))),
+            Verdict::LookUp { before } => {
+                if let Some(why) = topics::illegal_name(topic) {
+                    self.topics.forget(topic);
+                    return Err(illegal_topic(record, why));
+                }
+                if let Some(admin) = self.session.as_ref().and_then(Session::admin) {
+                    let name = topic.to_owned();
+                    let creation = self.config.create_topics.then(|| Creation::of_events(&self.config));
+                    self.lookups.spawn(async move { (name.clone(), admin::look_up(admin, name, creation).await) });
+                }
+                Ok(Some(self.block(before, None)))
+            }
+        }
+    }
+
+    /// Lets one record of a topic that refused us pass, with nothing beside it that would be sent twice.
+    fn try_alone(&mut self, topic: &str) -> Option<Enqueued> {
+        let session = self.session.as_mut()?;
+        if session.is_idle() {
+            session.trying = Some(topic.to_owned());
+            return None;
+        }
+        let denial = self.topics.denial(topic);
+        Some(self.block(denial, None))
+    }
+
+    /// Says that a record does not fit; with compression only the broker can tell.
+    fn too_large(&self, record: &Record<'_>, limit: u64) -> Option<Blocked> {
+        let exceeds = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX) > limit;
+        // The bound first: it is cheaper than the exact size, and enough nearly always.
+        if self.compresses || !exceeds(record.batch_bytes()) {
+            return None;
+        }
+        let bytes = size::batch_bytes(record);
+        exceeds(bytes).then(|| Blocked {
+            reason: Reason::RecordTooLarge,
+            detail: format!(
+                "event \"{}\" for topic \"{}\" has {bytes} bytes, the topic takes {limit}",
+                event_id(record),
+                record.topic
+            ),
+            hint: format!("raise max.message.bytes of topic \"{}\" to {bytes} or more", record.topic),
+        })
+    }
+
+    /// Ends the session if its batches may be larger than the topic takes: a batch that is refused is not split.
+    fn fit_batches(&mut self, topic: &str, limit: u64) -> Result<Option<Enqueued>, SinkError> {
+        let present = self.session.as_ref().map(|session| session.mode);
+        match present {
+            Some(Mode::Batches { bytes }) if bytes > batch_bytes_for(limit) => {
+                self.session = None;
+                Err(restart(
+                    Reason::Starting,
+                    format!("topic \"{topic}\" takes {limit} bytes: making batches smaller"),
+                    true,
+                ))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// When [`Sink::acknowledged`] has something to do although nothing came from the brokers.
+    fn wake_at(&self) -> Option<Instant> {
+        let failed = self.session.as_ref().and_then(|session| session.shared.failure());
+        let cause = failed.and_then(|failure| failure.since).map(|since| Instant::from_std(since) + CAUSE_TIMEOUT);
+        [self.retry_at, cause].into_iter().flatten().min()
+    }
+}
+
+fn no_session() -> SinkError {
+    restart(Reason::SinkUnreachable, "there is no session with the brokers".to_owned(), false)
+}
+
+impl Sink for KafkaSink {
+    async fn open(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        self.close(Duration::ZERO).await;
+        let config = &self.config;
+        let password = client::read_password(config.sasl_password_file.as_deref()).await?;
+        let connection = client::connection(config, &self.name, password.as_ref());
+        let not_created = |error: KafkaError| SinkError::Configuration {
+            message: format!("could not create the Kafka client: {error}"),
+            hint: "see [sink.kafka.options] in the configuration".to_owned(),
+        };
+        // The producer first: it is the one that says why no broker can be reached.
+        let mode = if self.isolate > 0 { Mode::Isolating } else { Mode::Batches { bytes: self.batch_bytes() } };
+        debug!(?mode, "beginning a session with the brokers");
+        let shared = Shared::new(Arc::clone(&self.wake), self.publish_errors.clone());
+        let settings = client::producer(&connection, mode);
+        let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
+
+        let admin = client::admin(&connection).create_with_context(AskingContext).map_err(not_created)?;
+        let admin: Arc<Admin> = session.adopt(admin);
+        let read = async {
+            session.positions_partitions = positions::verify(&admin, config).await?;
+            session.consumer = client::consumer(&connection, &self.name);
+            self.read_position(&session, instance).await
+        };
+        let position = read.await.map_err(|error| with_trouble(error, session.shared.trouble()))?;
+        session.shared.set_connected();
+        self.session = Some(session);
+        Ok(position)
+    }
+
+    async fn close(&mut self, timeout: Duration) {
+        self.lookups.shutdown().await;
+        self.topics.forget_unanswered();
+        self.blocked = None;
+        self.retry_at = None;
+        if let Some(session) = self.session.take() {
+            let closing = tokio::task::spawn_blocking(move || session.close(timeout));
+            if tokio::time::timeout(timeout + END_TIMEOUT, closing).await.is_err() {
+                warn!("a Kafka producer takes long to end");
+            }
+        }
+    }
+
+    async fn stored_position(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
+        match &self.session {
+            Some(session) => self.read_position(session, instance).await,
+            None => Err(no_session()),
+        }
+    }
+
+    fn enqueue(&mut self, record: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
+        if self.session.is_none()
+            && let Some(error) = self.ended()
+        {
+            return Err(error);
+        }
+        if let Some(held_back) = self.hold_back(record)? {
+            return Ok(held_back);
+        }
+        let Some(session) = &mut self.session else { return Ok(Enqueued::Full) };
+        let Some(producer) = session.producer() else { return Ok(Enqueued::Full) };
+        let Err((error, _)) = producer.send(session::to_kafka(record, ordinal)) else {
+            session.sent += 1;
+            return Ok(Enqueued::Queued);
+        };
+        session.trying = None;
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::QueueFull) => Ok(Enqueued::Full),
+            // The polling thread will tell the cause, or that there is none.
+            Some(RDKafkaErrorCode::Fatal) => {
+                session.shared.fatal("the producer is in a fatal state");
+                Ok(Enqueued::Full)
+            }
+            code => Err(failure::refused(&Cause {
+                topic: record.topic.to_owned(),
+                id: event_id(record),
+                bytes: record.window_bytes(),
+                code: code.unwrap_or(RDKafkaErrorCode::InvalidArgument),
+                is_position: false,
+            })),
+        }
+    }
+
+    async fn acknowledged(&mut self, into: &mut Acknowledgements) -> Result<(), SinkError> {
+        loop {
+            if let Some(error) = self.ended() {
+                return Err(error);
+            }
+            if self.session.as_ref().is_some_and(|session| session.shared.take(into)) {
+                return Ok(());
+            }
+            let wake_at = self.wake_at();
+            tokio::select! {
+                () = self.wake.notified() => {}
+                Some(done) = self.lookups.join_next() => {
+                    match done {
+                        Ok((topic, found)) => self.topics.learn(topic, found, Instant::now()),
+                        Err(error) => {
+                            warn!(%error, "a topic's look-up was given up");
+                            self.topics.forget_unanswered();
+                        }
+                    }
+                    return Ok(());
+                }
+                () = tokio::time::sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {
+                    if self.retry_at.is_some_and(|at| at <= Instant::now()) {
+                        self.retry_at = None;
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, record: &PositionRecord) -> Result<bool, SinkError> {
+        if let Some(error) = self.ended() {
+            return Err(error);
+        }
+        let Some(session) = &mut self.session else { return Ok(false) };
+        let json = serde_json::to_vec(record).map_err(|error| SinkError::Configuration {
+            message: format!("the position record cannot be written as JSON: {error}"),
+            hint: "this is an error in the program".to_owned(),
+        })?;
+        if !session.shared.begin_commit(record.position) {
+            return Ok(false);
+        }
+        let acknowledged = session.shared.records();
+        let kafka = BaseRecord::with_opaque_to(&self.config.positions_topic, POSITION_OPAQUE)
+            .key(record.instance.as_bytes())
+            .payload(json.as_slice());
+        let Some(producer) = session.producer() else { return Ok(false) };
+        let sent = producer.send(kafka).map_err(|(error, _)| error);
+        match sent {
+            Ok(()) => {
+                session.acknowledged_at_commit = acknowledged;
+                return Ok(true);
+            }
+            Err(error) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) => {
+                session.shared.fatal("the producer is in a fatal state");
+            }
+            // The queue is full: the next tick tries again.
+            Err(_) => {}
+        }
+        session.shared.cancel_commit();
+        Ok(false)
+    }
+
+    fn blocked(&self) -> Option<Blocked> {
+        self.blocked.clone()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.shared.is_connected())
+    }
+}
+
+/// The `batch.size` for a topic's limit. It counts the whole request, so the batch in it is smaller.
+fn batch_bytes_for(limit: u64) -> u64 {
+    // librdkafka's own bounds of the option.
+    limit.clamp(1, 2_147_483_647)
+}
+
+/// Adds what the producer said about its connections meanwhile.
+fn with_trouble(error: SinkError, trouble: Option<String>) -> SinkError {
+    match (error, trouble) {
+        (SinkError::Restart { reason, message, at_once }, Some(words)) => {
+            SinkError::Restart { reason, message: format!("{message} ({words})"), at_once }
+        }
+        (error, _) => error,
+    }
+}
+
+/// The event id as text, as far as it is text.
+fn event_id(record: &Record<'_>) -> String {
+    record.id().map_or_else(|| "unknown".to_owned(), |id| String::from_utf8_lossy(id).into_owned())
+}
+
+fn illegal_topic(record: &Record<'_>, why: &str) -> SinkError {
+    SinkError::Refused {
+        reason: Reason::RecordRefused,
+        message: format!(
+            "event \"{}\" goes to topic \"{}\", which cannot exist: {why}",
+            event_id(record),
+            record.topic
+        ),
+        hint: "correct the value that chooses the topic, or record.topic".to_owned(),
+    }
+}

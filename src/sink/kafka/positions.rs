@@ -1,0 +1,207 @@
+//! The positions topic: verified at each start, read to its end once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::ConfigResource;
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Message};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tracing::warn;
+
+use super::admin::{self, Admin, Creation, Existence, words};
+use super::context::AskingContext;
+use crate::config::KafkaConfig;
+use crate::sink::SinkError;
+use crate::sink::positions::PositionRecord;
+use crate::state::Reason;
+
+/// Longest time in which the reading may make no progress.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many records from the end are read first.
+const TAIL_RECORDS: i64 = 10_000;
+
+/// "The brokers did not answer", with their addresses.
+pub(super) fn unreachable(config: &KafkaConfig, doing: &str, error: &KafkaError) -> SinkError {
+    SinkError::Restart {
+        reason: Reason::SinkUnreachable,
+        message: format!("could not {doing} at {}: {}", config.bootstrap_servers, words(error)),
+        at_once: false,
+    }
+}
+
+/// Verifies that the positions topic exists and keeps its records; makes it if it is missing and may be made. Returns
+/// the number of its partitions.
+///
+/// # Errors
+/// [`SinkError::Configuration`] if a position would not be safe there, [`SinkError::Restart`] if no broker answers.
+pub(super) async fn verify(admin: &Arc<Admin>, config: &KafkaConfig) -> Result<usize, SinkError> {
+    let topic = &config.positions_topic;
+    let no_answer = |error| unreachable(config, &format!("look up the positions topic \"{topic}\""), &error);
+    let partitions = match admin::existence(admin, topic).await.map_err(no_answer)? {
+        Existence::Exists(partitions) => partitions,
+        Existence::Refused(code) => return Err(not_usable(topic, &format!("cannot be used: {code}"))),
+        Existence::Missing if !config.create_topics => {
+            return Err(not_usable(topic, "does not exist, and create-topics is off"));
+        }
+        Existence::Missing => {
+            let created = admin::create(admin, topic, &Creation::of_positions(config)).await.map_err(no_answer)?;
+            created.map_err(|code| not_usable(topic, &format!("could not be created: {code}")))?;
+            1
+        }
+    };
+    match admin::configuration(admin, topic).await.map_err(no_answer)? {
+        Ok(found) if keeps_the_last_record(&found) => {}
+        Ok(found) => return Err(not_compacted(config, &setting(&found, "cleanup.policy"))),
+        Err(code) => warn!(
+            topic,
+            error = %code,
+            "could not verify that the positions topic is compacted; grant DESCRIBE_CONFIGS on it"
+        ),
+    }
+    Ok(partitions)
+}
+
+fn setting(found: &ConfigResource, name: &str) -> String {
+    found.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default()
+}
+
+/// Whether the last record of a key stays for ever: compaction, and no deletion by age or size beside it.
+fn keeps_the_last_record(found: &ConfigResource) -> bool {
+    let policy = setting(found, "cleanup.policy");
+    let has = |word: &str| policy.split(',').any(|part| part.trim() == word);
+    let unlimited = |name: &str| setting(found, name) == "-1";
+    has("compact") && (!has("delete") || (unlimited("retention.ms") && unlimited("retention.bytes")))
+}
+
+fn not_compacted(config: &KafkaConfig, policy: &str) -> SinkError {
+    let topic = &config.positions_topic;
+    SinkError::Configuration {
+        message: format!(
+            "the positions topic \"{topic}\" has cleanup.policy \"{policy}\": positions would expire, and an expired \
+             position looks like a first start"
+        ),
+        hint: format!(
+            "kafka-configs --bootstrap-server {} --alter --entity-type topics --entity-name {topic} \
+             --add-config cleanup.policy=compact",
+            config.bootstrap_servers
+        ),
+    }
+}
+
+fn not_usable(topic: &str, why: &str) -> SinkError {
+    SinkError::Configuration {
+        message: format!("the positions topic \"{topic}\" {why}"),
+        hint: format!(
+            "kafka-topics --create --topic {topic} --partitions 1 --config cleanup.policy=compact, and grant READ, \
+             WRITE, DESCRIBE and DESCRIBE_CONFIGS on it to the user"
+        ),
+    }
+}
+
+/// Reads the last position record of `instance`. Blocks.
+///
+/// # Errors
+/// [`SinkError::Configuration`] if a record of the instance is not understood, [`SinkError::Restart`] if the brokers
+/// do not answer.
+pub(super) fn read_last(
+    client: &ClientConfig,
+    config: &KafkaConfig,
+    partitions: usize,
+    instance: &str,
+) -> Result<Option<PositionRecord>, SinkError> {
+    // A busy instance writes a record every 100 ms, and compaction leaves the newest segment alone: the whole topic may
+    // be large, but one's own record nearly always stands close to the end.
+    if partitions == 1 {
+        let last = read_from(client, config, partitions, instance, Offset::OffsetTail(TAIL_RECORDS))?;
+        if last.seen {
+            return Ok(last.newest());
+        }
+    }
+    read_from(client, config, partitions, instance, Offset::Beginning).map(Last::newest)
+}
+
+fn read_from(
+    client: &ClientConfig,
+    config: &KafkaConfig,
+    partitions: usize,
+    instance: &str,
+    start: Offset,
+) -> Result<Last, SinkError> {
+    let topic = &config.positions_topic;
+    let failed = |error: KafkaError| unreachable(config, &format!("read the positions topic \"{topic}\""), &error);
+    let consumer: BaseConsumer<AskingContext> = client.create_with_context(AskingContext).map_err(failed)?;
+    let mut assignment = TopicPartitionList::new();
+    let mut open: BTreeSet<i32> = (0..i32::try_from(partitions).unwrap_or(i32::MAX)).collect();
+    for partition in &open {
+        assignment.add_partition_offset(topic, *partition, start).map_err(failed)?;
+    }
+    consumer.assign(&assignment).map_err(failed)?;
+
+    let mut last = Last::default();
+    let mut deadline = Instant::now() + READ_TIMEOUT;
+    let mut trouble = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
+    while !open.is_empty() {
+        match consumer.poll(Duration::from_millis(100)) {
+            Some(Ok(message)) => {
+                deadline = Instant::now() + READ_TIMEOUT;
+                if message.key() == Some(instance.as_bytes()) {
+                    last.see(&message, instance)?;
+                }
+            }
+            Some(Err(KafkaError::PartitionEOF(partition))) => {
+                deadline = Instant::now() + READ_TIMEOUT;
+                open.remove(&partition);
+            }
+            Some(Err(error)) => match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
+                    return Err(not_usable(topic, &format!("cannot be read: {}", words(&error))));
+                }
+                // The group is a name only: nothing is asked of its coordinator.
+                Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {}
+                _ => trouble = error,
+            },
+            None => {}
+        }
+        if Instant::now() > deadline {
+            return Err(failed(trouble));
+        }
+    }
+    Ok(last)
+}
+
+/// The last record of each partition. There is more than one only if the topic was given more partitions later.
+#[derive(Default)]
+struct Last {
+    records: BTreeMap<i32, PositionRecord>,
+    /// Whether there was any record of the instance, a tombstone too.
+    seen: bool,
+}
+
+impl Last {
+    fn see(&mut self, message: &BorrowedMessage<'_>, instance: &str) -> Result<(), SinkError> {
+        self.seen = true;
+        let Some(payload) = message.payload() else {
+            self.records.remove(&message.partition());
+            return Ok(());
+        };
+        let record = PositionRecord::parse(payload, instance).map_err(|why| SinkError::Configuration {
+            message: format!(
+                "the position record at topic \"{}\", partition {}, offset {}, key \"{instance}\" is not understood: {why}",
+                message.topic(),
+                message.partition(),
+                message.offset()
+            ),
+            hint: "was it written by a newer version, or by another program?".to_owned(),
+        })?;
+        self.records.insert(message.partition(), record);
+        Ok(())
+    }
+
+    fn newest(self) -> Option<PositionRecord> {
+        self.records.into_values().max_by_key(|record| (record.generation, record.position))
+    }
+}

@@ -1,0 +1,257 @@
+//! What the server's catalogue says about the outbox: role, tables, publication, slot. Reads only.
+//!
+//! Every identity that a position depends on is an OID, not a name: a table or publication that was dropped and made
+//! again has another one.
+
+use tokio_postgres::Client;
+
+use crate::config::TableName;
+use crate::position::Lsn;
+
+/// The server and our role on it.
+#[derive(Clone, Debug)]
+pub struct ServerFacts {
+    /// `server_version_num`: 150020, 180006, …
+    pub version: i32,
+    /// `wal_level`
+    pub wal_level: String,
+    /// Whether the role may open replication connections.
+    pub may_replicate: bool,
+    /// `synchronous_standby_names`
+    pub standby_names: String,
+    /// Where the log ends now.
+    pub wal_end: Lsn,
+}
+
+/// An outbox table that exists.
+#[derive(Clone, Debug)]
+pub struct TableFacts {
+    /// Its configured name.
+    pub name: TableName,
+    /// `pg_class.oid`
+    pub oid: u32,
+    /// OID of its schema.
+    pub schema_oid: u32,
+    /// Whether it has a replica identity, so that deletes can be published.
+    pub has_identity: bool,
+    /// Its columns.
+    pub columns: Vec<String>,
+}
+
+/// The publication, as far as it concerns the relay.
+#[derive(Clone, Debug)]
+pub struct PublicationFacts {
+    /// `pg_publication.oid`
+    pub oid: u32,
+    /// Whether inserts are published.
+    pub inserts: bool,
+    /// Whether updates or deletes are published.
+    pub updates_or_deletes: bool,
+    /// Whether it is FOR ALL TABLES.
+    pub all_tables: bool,
+    /// Tables that are members by themselves.
+    pub members: Vec<Member>,
+    /// OIDs of schemas whose tables are members.
+    pub schemas: Vec<u32>,
+}
+
+/// A table in a publication.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// OID of the membership.
+    pub oid: u32,
+    /// OID of the table.
+    pub table_oid: u32,
+    /// Whether a row filter narrows it.
+    pub has_filter: bool,
+    /// The columns it is narrowed to.
+    pub columns: Option<Vec<String>>,
+}
+
+/// A replication slot.
+#[derive(Clone, Debug)]
+pub struct SlotFacts {
+    /// Output plug-in; `None` for a physical slot.
+    pub plugin: Option<String>,
+    /// Database; `None` for a physical slot.
+    pub database: Option<String>,
+    /// Process that uses it.
+    pub active_pid: Option<i32>,
+    /// Everything before it was confirmed.
+    pub confirmed: Option<Lsn>,
+    /// `lost` when the server no longer has the log that the slot needs.
+    pub wal_status: Option<String>,
+    /// Why it was invalidated (17 and later; 16 knows `conflicting` only).
+    pub invalidation: Option<String>,
+    /// Log that it holds back, in bytes.
+    pub retained_bytes: Option<i64>,
+}
+
+type Result<T> = std::result::Result<T, tokio_postgres::Error>;
+
+/// Reads version, level and role.
+pub async fn server(client: &Client) -> Result<ServerFacts> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('server_version_num')::int4, current_setting('wal_level'), \
+             rolreplication OR rolsuper, current_setting('synchronous_standby_names'), \
+             (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)::text \
+             FROM pg_roles WHERE rolname = current_user",
+            &[],
+        )
+        .await?;
+    Ok(ServerFacts {
+        version: row.try_get(0)?,
+        wal_level: row.try_get(1)?,
+        may_replicate: row.try_get(2)?,
+        standby_names: row.try_get(3)?,
+        wal_end: row.try_get::<_, String>(4)?.parse().unwrap_or_default(),
+    })
+}
+
+/// Reads one table; `None` if it does not exist.
+pub async fn table(client: &Client, name: &TableName) -> Result<Option<TableFacts>> {
+    let row = client
+        .query_opt(
+            "SELECT c.oid, c.relnamespace, c.relreplident = 'f' OR c.relreplident = 'i' OR (c.relreplident = 'd' AND EXISTS \
+                (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)), \
+             ARRAY(SELECT a.attname::text FROM pg_attribute a \
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) \
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+             WHERE n.nspname = $1::text::name AND c.relname = $2::text::name AND c.relkind IN ('r', 'p')",
+            &[&name.schema, &name.table],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(TableFacts {
+        name: name.clone(),
+        oid: row.try_get(0)?,
+        schema_oid: row.try_get(1)?,
+        has_identity: row.try_get(2)?,
+        columns: row.try_get(3)?,
+    }))
+}
+
+/// The table that a table is a partition of, at the top; itself if it is none, `None` if it does not exist.
+pub async fn partition_root(client: &Client, oid: u32) -> Result<Option<u32>> {
+    let row = client
+        .query_opt("SELECT coalesce(pg_partition_root(oid)::oid, oid) FROM pg_class WHERE oid = $1", &[&oid])
+        .await?;
+    row.map(|row| row.try_get(0)).transpose()
+}
+
+/// Reads a publication; `None` if it does not exist.
+pub async fn publication(client: &Client, version: i32, name: &str) -> Result<Option<PublicationFacts>> {
+    let row = client
+        .query_opt(
+            "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables FROM pg_publication \
+             WHERE pubname = $1::text::name",
+            &[&name],
+        )
+        .await?;
+    let Some(row) = row else { return Ok(None) };
+    let oid: u32 = row.try_get(0)?;
+    // filters, column lists and schemas came with 15
+    let members = if version >= 150_000 {
+        "SELECT r.oid, r.prrelid, r.prqual IS NOT NULL, \
+         CASE WHEN r.prattrs IS NOT NULL THEN ARRAY(SELECT a.attname::text FROM pg_attribute a \
+             WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs)) END \
+         FROM pg_publication_rel r WHERE r.prpubid = $1"
+    } else {
+        "SELECT oid, prrelid, false, NULL::text[] FROM pg_publication_rel WHERE prpubid = $1"
+    };
+    let members = client.query(members, &[&oid]).await?;
+    let member = |row: &tokio_postgres::Row| {
+        Ok(Member {
+            oid: row.try_get(0)?,
+            table_oid: row.try_get(1)?,
+            has_filter: row.try_get(2)?,
+            columns: row.try_get(3)?,
+        })
+    };
+    let schemas = if version >= 150_000 {
+        client.query("SELECT pnnspid FROM pg_publication_namespace WHERE pnpubid = $1", &[&oid]).await?
+    } else {
+        Vec::new()
+    };
+    Ok(Some(PublicationFacts {
+        oid,
+        inserts: row.try_get(1)?,
+        updates_or_deletes: row.try_get(2)?,
+        all_tables: row.try_get(3)?,
+        members: members.iter().map(member).collect::<Result<_>>()?,
+        schemas: schemas.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?,
+    }))
+}
+
+/// Reads a slot; `None` if it does not exist.
+pub async fn slot(client: &Client, version: i32, name: &str) -> Result<Option<SlotFacts>> {
+    let invalidation = match version {
+        170_000.. => "invalidation_reason",
+        160_000.. => "CASE WHEN conflicting THEN 'conflict with recovery' END",
+        _ => "NULL::text",
+    };
+    let sql = format!(
+        "SELECT plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status, {invalidation}, \
+         (pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() \
+            ELSE pg_current_wal_lsn() END, restart_lsn))::int8 \
+         FROM pg_replication_slots WHERE slot_name = $1::text::name"
+    );
+    let Some(row) = client.query_opt(&sql, &[&name]).await? else { return Ok(None) };
+    let confirmed: Option<String> = row.try_get(3)?;
+    Ok(Some(SlotFacts {
+        plugin: row.try_get(0)?,
+        database: row.try_get(1)?,
+        active_pid: row.try_get(2)?,
+        confirmed: confirmed.and_then(|text| text.parse().ok()),
+        wal_status: row.try_get(4)?,
+        invalidation: row.try_get(5)?,
+        retained_bytes: row.try_get(6)?,
+    }))
+}
+
+/// Who a server process belongs to, as far as our role may see it: role, application name, since when.
+pub async fn session(client: &Client, pid: i32) -> Result<Option<(Option<String>, Option<String>, Option<String>)>> {
+    let row = client
+        .query_opt(
+            "SELECT usename::text, application_name, to_char(backend_start, 'YYYY-MM-DD HH24:MI:SS TZ') \
+             FROM pg_stat_activity WHERE pid = $1",
+            &[&pid],
+        )
+        .await?;
+    row.map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))).transpose()
+}
+
+/// `sync_state` of a walsender: `async` unless commits wait for it.
+pub async fn sync_state(client: &Client, pid: i32) -> Result<Option<String>> {
+    let row = client.query_opt("SELECT sync_state FROM pg_stat_replication WHERE pid = $1", &[&pid]).await?;
+    row.map(|row| row.try_get(0)).transpose().map(Option::flatten)
+}
+
+/// Whether `synchronous_standby_names` takes in a standby of this name (manual, "Replication", that parameter):
+/// `ANY n (a, b)`, `FIRST n (a, b)`, `n (a, b)` or `a, b`; `*` is everyone; names are compared without case.
+#[must_use]
+pub fn is_synchronous(standby_names: &str, application_name: &str) -> bool {
+    let list = standby_names.split_once('(').map_or(standby_names, |(_, list)| list);
+    let list = list.trim_end().trim_end_matches(')');
+    list.split(',')
+        .map(str::trim)
+        .any(|name| name == "*" || name.trim_matches('"').replace("\"\"", "\"").eq_ignore_ascii_case(application_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_synchronous;
+
+    #[test]
+    fn standby_names_are_matched_as_the_server_does() {
+        for names in
+            ["*", "a, *", "ANY 1 (*)", "FIRST 2 (s1, \"Outboxd_Shop\")", "2 (s1, outboxd_shop )", "outboxd_shop"]
+        {
+            assert!(is_synchronous(names, "outboxd_shop"), "{names}");
+        }
+        for names in ["", "s1", "ANY 1 (s1, s2)", "outboxd_shop2", "FIRST 1 (outboxd)"] {
+            assert!(!is_synchronous(names, "outboxd_shop"), "{names}");
+        }
+    }
+}

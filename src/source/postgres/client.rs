@@ -1,0 +1,417 @@
+//! A connection to PostgreSQL in replication mode: start-up, login, simple queries, and the copy stream.
+//!
+//! Built on postgres-protocol's messages. The published client libraries pass over notices and read a row at a time;
+//! the relay depends on both (PostgreSQL manual, chapters "Message Flow" and "Streaming Replication Protocol").
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::message::backend::{AuthenticationSaslBody, Header, Message};
+use postgres_protocol::message::frontend;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::error::{ServerError, from_server, unreachable};
+use super::settings::ConnectSettings;
+use crate::config::secret::Secret;
+use crate::source::SourceError;
+use crate::state::Reason;
+use crate::tls::{SslMode, client_config};
+
+/// A socket, with or without TLS.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Room for one read: large enough that a busy stream needs few of them.
+const READ_BYTES: usize = 256 << 10;
+
+/// Longest message that PostgreSQL makes (`MaxAllocSize`); a longer one is not its.
+const MAX_FRAME_BYTES: usize = 1 << 30;
+
+/// What the stream of a started replication brings.
+#[derive(Debug)]
+pub enum Frame {
+    /// CopyData's content.
+    Data(Bytes),
+    /// A warning or information of the server.
+    Notice(ServerError),
+    /// The server ended the stream with an error.
+    Error(ServerError),
+    /// The server ended the stream in good order: it is stopping.
+    End,
+}
+
+/// Opens a socket to the server and, if asked for, TLS on it.
+///
+/// # Errors
+/// [`SourceError::Connection`] if the server cannot be reached in time, [`SourceError::Configuration`] if TLS is asked
+/// for and cannot be had, or the certificate cannot be trusted.
+pub async fn open(settings: &ConnectSettings) -> Result<Box<dyn Stream>, SourceError> {
+    let address = &settings.address;
+    let connect = async {
+        let socket = TcpStream::connect((address.host.as_str(), address.port))
+            .await
+            .map_err(|error| unreachable(format!("could not connect to {address}"), error))?;
+        socket.set_nodelay(true).map_err(|error| unreachable("could not set TCP_NODELAY", error))?;
+        negotiate_tls(settings, socket).await
+    };
+    tokio::time::timeout(settings.timeout, connect).await.unwrap_or_else(|_| {
+        let message = format!("{address} did not answer within {:?}", settings.timeout);
+        Err(SourceError::Connection { reason: Reason::SourceUnreachable, message, source: None })
+    })
+}
+
+async fn negotiate_tls(settings: &ConnectSettings, mut socket: TcpStream) -> Result<Box<dyn Stream>, SourceError> {
+    let address = &settings.address;
+    let refuse = |message: String, hint: &str| SourceError::Configuration {
+        reason: Reason::Configuration,
+        message,
+        hint: hint.to_owned(),
+    };
+    if settings.ssl_mode == SslMode::Disable {
+        return Ok(Box::new(socket));
+    }
+    let mut request = BytesMut::new();
+    frontend::ssl_request(&mut request);
+    let asked = async {
+        socket.write_all(&request).await?;
+        socket.read_u8().await
+    };
+    match asked.await.map_err(|error| unreachable(format!("could not ask {address} for TLS"), error))? {
+        b'S' => {}
+        b'N' if settings.ssl_mode == SslMode::Prefer => return Ok(Box::new(socket)),
+        b'N' => {
+            return Err(refuse(
+                format!("the server {address} does not offer TLS, which sslmode asks for"),
+                "switch TLS on at the server (ssl = on), or change sslmode in option \"source.postgres.url\"",
+            ));
+        }
+        other => {
+            return Err(refuse(
+                format!("{address} is not a PostgreSQL server: it answered {other:#04x} to the request for TLS"),
+                "correct host and port in option \"source.postgres.url\"",
+            ));
+        }
+    }
+    let tls = client_config(settings.ssl_mode, settings.ssl_roots.as_deref())
+        .map_err(|error| refuse(crate::chain(&error), "correct sslrootcert in option \"source.postgres.url\""))?;
+    let name = ServerName::try_from(address.host.clone())
+        .map_err(|error| refuse(format!("\"{}\" is not a host name: {error}", address.host), "correct the host"))?;
+    match TlsConnector::from(tls).connect(name, socket).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(tls_failure(settings, error)),
+    }
+}
+
+/// A certificate that is not trusted stays so: the configuration is wrong. Anything else may pass.
+fn tls_failure(settings: &ConnectSettings, error: io::Error) -> SourceError {
+    let address = &settings.address;
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::InvalidCertificate(reason)) = cause else {
+        return unreachable(format!("could not begin TLS with {address}"), error);
+    };
+    let own_ca = format!("{reason:?}").contains("CaUsedAsEndEntity");
+    let hint = if own_ca {
+        "the server uses the certificate of an authority as its own: issue it a certificate signed by that authority \
+         and give the authority's as sslrootcert"
+    } else {
+        "give the authority that signed the server's certificate as sslrootcert, and with sslmode=verify-full use a \
+         host name that the certificate holds"
+    };
+    SourceError::Configuration {
+        reason: Reason::Configuration,
+        message: format!("the certificate of {address} is not trusted: {error}"),
+        hint: hint.to_owned(),
+    }
+}
+
+/// A logged-in connection in replication mode.
+pub struct ReplicationClient {
+    stream: Box<dyn Stream>,
+    read: BytesMut,
+    write: BytesMut,
+    last_read: Instant,
+    backend_pid: i32,
+}
+
+impl ReplicationClient {
+    /// Connects and logs in. The session settings make the server's text forms independent of its configuration and
+    /// keep its time-outs from ending the stream.
+    ///
+    /// # Errors
+    /// As [`open`], and what the server says to the login.
+    pub async fn connect(settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<Self, SourceError> {
+        let stream = open(settings).await?;
+        let read = BytesMut::with_capacity(READ_BYTES);
+        let mut client = Self { stream, read, write: BytesMut::new(), last_read: Instant::now(), backend_pid: 0 };
+        let login = client.log_in(settings, parameters);
+        tokio::time::timeout(settings.timeout, login).await.unwrap_or_else(|_| {
+            let message = format!("{} did not log us in within {:?}", settings.address, settings.timeout);
+            Err(SourceError::Connection { reason: Reason::SourceUnreachable, message, source: None })
+        })?;
+        Ok(client)
+    }
+
+    /// Process id of the server's session.
+    pub fn backend_pid(&self) -> i32 {
+        self.backend_pid
+    }
+
+    /// When the last bytes came.
+    pub fn last_read(&self) -> Instant {
+        self.last_read
+    }
+
+    async fn log_in(&mut self, settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<(), SourceError> {
+        let broken = |error: io::Error| unreachable(format!("could not log in to {}", settings.address), error);
+        let own = [
+            ("user", settings.user.as_str()),
+            ("database", settings.database.as_str()),
+            ("replication", "database"),
+            ("application_name", settings.application_name.as_str()),
+        ];
+        frontend::startup_message(own.into_iter().chain(parameters.iter().copied()), &mut self.write)
+            .map_err(broken)?;
+        self.flush().await.map_err(broken)?;
+        let mut scram = None;
+        loop {
+            match self.message().await.map_err(broken)? {
+                Message::AuthenticationOk | Message::ParameterStatus(_) | Message::NoticeResponse(_) => {}
+                Message::BackendKeyData(body) => self.backend_pid = body.process_id(),
+                Message::ReadyForQuery(_) => return Ok(()),
+                Message::ErrorResponse(body) => {
+                    return Err(from_server("log in", settings, ServerError::from_fields(body.fields())));
+                }
+                Message::AuthenticationCleartextPassword => {
+                    let password = password(settings)?;
+                    frontend::password_message(password.expose().as_bytes(), &mut self.write).map_err(broken)?;
+                    self.flush().await.map_err(broken)?;
+                }
+                Message::AuthenticationMd5Password(body) => {
+                    let password = password(settings)?;
+                    let hash = md5_hash(settings.user.as_bytes(), password.expose().as_bytes(), body.salt());
+                    frontend::password_message(hash.as_bytes(), &mut self.write).map_err(broken)?;
+                    self.flush().await.map_err(broken)?;
+                }
+                Message::AuthenticationSasl(body) => {
+                    scram = Some(self.begin_scram(settings, &body).await?);
+                }
+                Message::AuthenticationSaslContinue(body) => {
+                    let Some(scram) = &mut scram else { return Err(unknown_login(settings)) };
+                    scram.update(body.data()).map_err(broken)?;
+                    frontend::sasl_response(scram.message(), &mut self.write).map_err(broken)?;
+                    self.flush().await.map_err(broken)?;
+                }
+                Message::AuthenticationSaslFinal(body) => {
+                    let Some(scram) = &mut scram else { return Err(unknown_login(settings)) };
+                    scram.finish(body.data()).map_err(broken)?;
+                }
+                _ => return Err(unknown_login(settings)),
+            }
+        }
+    }
+
+    async fn begin_scram(
+        &mut self,
+        settings: &ConnectSettings,
+        body: &AuthenticationSaslBody,
+    ) -> Result<ScramSha256, SourceError> {
+        let broken = |error: io::Error| unreachable(format!("could not log in to {}", settings.address), error);
+        let offered = body.mechanisms().any(|name| Ok(name == SCRAM_SHA_256)).map_err(broken)?;
+        if !offered {
+            return Err(unknown_login(settings));
+        }
+        let scram = ScramSha256::new(password(settings)?.expose().as_bytes(), ChannelBinding::unsupported());
+        frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut self.write).map_err(broken)?;
+        self.flush().await.map_err(broken)?;
+        Ok(scram)
+    }
+
+    /// Runs a command of the replication protocol or an SQL statement; gives the rows as text.
+    ///
+    /// # Errors
+    /// The inner error is the server's; the outer one that of the connection.
+    pub async fn query(&mut self, text: &str) -> io::Result<Result<Vec<Vec<Option<String>>>, ServerError>> {
+        frontend::query(text, &mut self.write)?;
+        self.flush().await?;
+        let (mut rows, mut failure) = (Vec::new(), None);
+        loop {
+            match self.message().await? {
+                Message::DataRow(body) => {
+                    let buffer = body.buffer();
+                    let cell = |range: Option<std::ops::Range<usize>>| {
+                        let bytes = range.and_then(|range| buffer.get(range));
+                        Ok(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
+                    };
+                    rows.push(body.ranges().map(cell).collect()?);
+                }
+                Message::ErrorResponse(body) => failure = Some(ServerError::from_fields(body.fields())),
+                Message::ReadyForQuery(_) => return Ok(failure.map_or(Ok(rows), Err)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Runs `START_REPLICATION`; afterwards [`next_frame`](Self::next_frame) and [`fill`](Self::fill) give the stream.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query).
+    pub async fn start_replication(&mut self, command: &str) -> io::Result<Result<(), ServerError>> {
+        frontend::query(command, &mut self.write)?;
+        self.flush().await?;
+        loop {
+            let length = self.frame_length()?;
+            let Some(length) = length.filter(|length| self.read.len() >= *length) else {
+                self.fill().await?;
+                continue;
+            };
+            // postgres-protocol does not know CopyBothResponse
+            if self.read.first() == Some(&b'W') {
+                self.read.advance(length);
+                return Ok(Ok(()));
+            }
+            if let Message::ErrorResponse(body) = self.message().await? {
+                return Ok(Err(ServerError::from_fields(body.fields())));
+            }
+        }
+    }
+
+    /// Takes the next frame that is complete in the buffer.
+    ///
+    /// # Errors
+    /// The bytes are not a frame.
+    pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
+        loop {
+            let Some(length) = self.frame_length()?.filter(|length| self.read.len() >= *length) else {
+                return Ok(None);
+            };
+            if self.read.first() == Some(&b'd') {
+                let mut frame = self.read.split_to(length);
+                frame.advance(5);
+                return Ok(Some(Frame::Data(frame.freeze())));
+            }
+            match Message::parse(&mut self.read)? {
+                Some(Message::NoticeResponse(body)) => {
+                    return Ok(Some(Frame::Notice(ServerError::from_fields(body.fields()))));
+                }
+                Some(Message::ErrorResponse(body)) => {
+                    return Ok(Some(Frame::Error(ServerError::from_fields(body.fields()))));
+                }
+                Some(Message::CopyDone | Message::CommandComplete(_)) => return Ok(Some(Frame::End)),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads once into the buffer; gives the number of bytes. Cancel-safe.
+    ///
+    /// # Errors
+    /// The connection broke or was closed.
+    pub async fn fill(&mut self) -> io::Result<usize> {
+        // a long frame needs its whole length; it grows with what has come, never by what was announced
+        if self.read.capacity() - self.read.len() < READ_BYTES / 4 {
+            self.read.reserve(READ_BYTES.max(self.read.len()));
+        }
+        match self.stream.read_buf(&mut self.read).await? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")),
+            count => {
+                self.last_read = Instant::now();
+                Ok(count)
+            }
+        }
+    }
+
+    /// Sends a standby status update: everything before `flushed` is durable, `written` was received. LSNs.
+    ///
+    /// # Errors
+    /// The connection broke, or takes nothing for 5 s.
+    pub async fn send_status(&mut self, written: u64, flushed: u64, ask_reply: bool) -> io::Result<()> {
+        const FEEDBACK_LENGTH: usize = 34;
+        let mut body = BytesMut::with_capacity(FEEDBACK_LENGTH);
+        body.put_u8(b'r');
+        body.put_u64(written);
+        body.put_u64(flushed);
+        body.put_u64(flushed);
+        // the client's clock: the server only shows it
+        body.put_i64(0);
+        body.put_u8(u8::from(ask_reply));
+        frontend::CopyData::new(body.freeze())?.write(&mut self.write);
+        tokio::time::timeout(Duration::from_secs(5), self.flush())
+            .await
+            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the server takes no feedback")))
+    }
+
+    /// Ends the stream and the session in good order, so that the slot is free at once.
+    pub async fn close(mut self) {
+        let end = async {
+            frontend::copy_done(&mut self.write);
+            self.flush().await?;
+            loop {
+                let length = self.frame_length()?;
+                let Some(length) = length.filter(|length| self.read.len() >= *length) else {
+                    self.fill().await?;
+                    continue;
+                };
+                let is_ready_for_query = self.read.first() == Some(&b'Z');
+                self.read.advance(length);
+                if is_ready_for_query {
+                    break;
+                }
+            }
+            frontend::terminate(&mut self.write);
+            self.flush().await
+        };
+        // the slot is free once the socket is closed, whatever became of the words of good-bye
+        let _: Result<io::Result<()>, _> = tokio::time::timeout(Duration::from_millis(500), end).await;
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        self.stream.write_all_buf(&mut self.write).await?;
+        self.stream.flush().await
+    }
+
+    async fn message(&mut self) -> io::Result<Message> {
+        loop {
+            if let Some(length) = self.frame_length()?
+                && self.read.len() >= length
+                && let Some(message) = Message::parse(&mut self.read)?
+            {
+                return Ok(message);
+            }
+            self.fill().await?;
+        }
+    }
+
+    /// Length of the first frame with its tag, once its header is there.
+    fn frame_length(&self) -> io::Result<Option<usize>> {
+        let Some(header) = Header::parse(&self.read)? else { return Ok(None) };
+        let length = usize::try_from(header.len()).ok().filter(|length| *length < MAX_FRAME_BYTES);
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a message has an impossible length");
+        Ok(Some(length.ok_or_else(wrong)? + 1))
+    }
+}
+
+fn password(settings: &ConnectSettings) -> Result<Secret, SourceError> {
+    let refuse = |message: String| SourceError::Configuration {
+        reason: Reason::AuthenticationFailed,
+        message,
+        hint: "set option \"source.postgres.password-file\"".to_owned(),
+    };
+    let read = settings.password().map_err(|error| refuse(format!("could not read the password from {error}")))?;
+    read.ok_or_else(|| refuse(format!("the server {} asks for a password and none is set", settings.address)))
+}
+
+fn unknown_login(settings: &ConnectSettings) -> SourceError {
+    SourceError::Configuration {
+        reason: Reason::AuthenticationFailed,
+        message: format!("the server {} asks for a login method that is not known", settings.address),
+        hint: "use scram-sha-256, md5 or password for this user in pg_hba.conf".to_owned(),
+    }
+}

@@ -1,0 +1,250 @@
+//! Compares what the server holds with what was published: the check that no event can be missing unnoticed.
+//!
+//! The position record is written before the slot is confirmed, so a slot at or behind the record is what a crash
+//! leaves behind; a slot ahead of it, or any identity that has changed, is somebody's doing and may hide events.
+
+use super::settings::Names;
+use crate::position::{Lsn, Position};
+use crate::sink::positions::{PositionRecord, SourceIdentity};
+use crate::source::Terminal;
+use crate::state::{Gap, Reason};
+
+/// Where a timeline ended and the next began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// The timeline that ended.
+    pub timeline: u32,
+    /// Where it ended.
+    pub at: Lsn,
+}
+
+/// Reads the content of a timeline history file: one line per fork, `timeline TAB lsn TAB reason`.
+#[must_use]
+pub fn parse_history(content: &str) -> Vec<Fork> {
+    let fork = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some(Fork { timeline: words.next()?.parse().ok()?, at: words.next()?.parse().ok()? })
+    };
+    content.lines().filter_map(fork).collect()
+}
+
+/// What the server holds now.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// Who and what it is.
+    pub identity: SourceIdentity,
+    /// Where the slot will begin.
+    pub slot: Lsn,
+    /// Where the log ends.
+    pub wal_end: Lsn,
+    /// The server's history, if it has one.
+    pub forks: Vec<Fork>,
+}
+
+impl Standing {
+    /// Checks it against what was published.
+    ///
+    /// # Errors
+    /// The state that says what is different, with the range in which events may be missing.
+    pub fn verify(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
+        let Position::Postgres(published) = record.position;
+        let end = |reason, message: String, from: Lsn, to: Lsn| {
+            let gap = Gap { from: Some(Position::Postgres(from)), to: Some(Position::Postgres(to)) };
+            Err(Terminal { reason, message, gap: Some(gap), hint: names.leave_hint() })
+        };
+        self.verify_history(names, record)?;
+        let SourceIdentity::Postgres { slot: old_slot, database: old_database, .. } = &record.source;
+        let SourceIdentity::Postgres { slot, database, .. } = &self.identity;
+        if (old_slot, old_database) != (slot, database) {
+            let message = format!(
+                "instance \"{}\" published from slot \"{old_slot}\" of database \"{old_database}\" before, and slot \
+                 \"{slot}\" of database \"{database}\" is configured now",
+                record.instance
+            );
+            return end(Reason::OtherSlot, message, published, self.slot);
+        }
+        if let Some((reason, message)) = difference(&record.source, &self.identity) {
+            return end(reason, message, published, self.wal_end);
+        }
+        if self.slot > published {
+            let message = format!(
+                "slot \"{slot}\" begins at {}, but only what is before {published} was published: the slot was moved \
+                 ahead, or dropped and made again",
+                self.slot
+            );
+            return end(Reason::SlotMovedAhead, message, published, self.slot);
+        }
+        if self.wal_end < published {
+            let message = format!(
+                "the server's log ends at {}, but what is before {published} was published: the server was restored \
+                 from an older state",
+                self.wal_end
+            );
+            return end(Reason::ServerBehind, message, self.wal_end, published);
+        }
+        Ok(())
+    }
+
+    /// Same server, and a history that holds what was published.
+    fn verify_history(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
+        let Position::Postgres(published) = record.position;
+        let SourceIdentity::Postgres { system_id: old_system, timeline: old_timeline, .. } = &record.source;
+        let SourceIdentity::Postgres { system_id, timeline, .. } = &self.identity;
+        if old_system != system_id {
+            let gap = Gap { from: Some(record.position), to: None };
+            let message = format!(
+                "the server has system identifier {system_id}, and the instance published from {old_system} before"
+            );
+            return Err(Terminal { reason: Reason::OtherServer, message, gap: Some(gap), hint: names.leave_hint() });
+        }
+        if old_timeline == timeline {
+            return Ok(());
+        }
+        let fork = self.forks.iter().find(|fork| fork.timeline == *old_timeline).map(|fork| fork.at);
+        if fork.is_some_and(|at| published <= at) {
+            return Ok(());
+        }
+        let from = fork.map(Position::Postgres);
+        let place = fork.map_or_else(|| "an unknown place".to_owned(), |at| at.to_string());
+        Err(Terminal {
+            reason: Reason::TimelineDiverged,
+            message: format!(
+                "the server is on timeline {timeline}, which left timeline {old_timeline} at {place}, but what is \
+                 before {published} was published: consumers hold events that this server never had"
+            ),
+            gap: Some(Gap { from, to: Some(record.position) }),
+            hint: names.leave_hint(),
+        })
+    }
+}
+
+/// What is another one than before: publication, table, or membership. `None` if nothing is.
+#[must_use]
+pub fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Option<(Reason, String)> {
+    let SourceIdentity::Postgres { publication: old_publication, publication_oid: old_oid, tables: old_tables, .. } =
+        before;
+    let SourceIdentity::Postgres { publication, publication_oid, tables, .. } = now;
+    if (old_publication, old_oid) != (publication, publication_oid) {
+        let message = format!(
+            "publication \"{publication}\" (OID {publication_oid}) is not the one that was used before \
+             (\"{old_publication}\", OID {old_oid}): rows written in between may not be published"
+        );
+        return Some((Reason::PublicationRemade, message));
+    }
+    for table in tables {
+        // a table that is configured for the first time has no history
+        let Some(old) = old_tables.iter().find(|old| old.name == table.name) else { continue };
+        if old.oid != table.oid {
+            let message = format!(
+                "table \"{}\" (OID {}) is not the one that was used before (OID {}): it was dropped and made again, \
+                 and rows written meanwhile may not be published",
+                table.name, table.oid, old.oid
+            );
+            return Some((Reason::TableRemade, message));
+        }
+        if old.membership_oid != table.membership_oid {
+            let again = if table.membership_oid.is_some() { " and put in again" } else { "" };
+            let message = format!(
+                "table \"{}\" was taken out of publication \"{publication}\"{again}: rows written meanwhile may not be \
+                 published",
+                table.name
+            );
+            return Some((Reason::TableNotPublished, message));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::positions::{FORMAT, TableIdentity};
+
+    fn names() -> Names {
+        Names { instance: "shop".to_owned(), slot: "s".to_owned(), publication: "p".to_owned() }
+    }
+
+    fn identity(timeline: u32) -> SourceIdentity {
+        SourceIdentity::Postgres {
+            system_id: "77".to_owned(),
+            timeline,
+            database: "d".to_owned(),
+            slot: "s".to_owned(),
+            publication: "p".to_owned(),
+            publication_oid: 10,
+            tables: vec![TableIdentity { name: "public.outbox".to_owned(), oid: 20, membership_oid: Some(30) }],
+        }
+    }
+
+    fn record(position: u64) -> PositionRecord {
+        PositionRecord {
+            version: FORMAT,
+            instance: "shop".to_owned(),
+            generation: 1,
+            source: identity(1),
+            position: Position::Postgres(Lsn(position)),
+        }
+    }
+
+    fn standing(slot: u64) -> Standing {
+        Standing { identity: identity(1), slot: Lsn(slot), wal_end: Lsn(1000), forks: Vec::new() }
+    }
+
+    fn reason(standing: &Standing, position: u64) -> Option<(Reason, String)> {
+        let error = standing.verify(&names(), &record(position)).err()?;
+        Some((error.reason, error.gap.unwrap_or_default().to_string()))
+    }
+
+    #[test]
+    fn a_slot_at_or_behind_what_was_published_goes_on() {
+        assert_eq!(reason(&standing(100), 100), None);
+        assert_eq!(reason(&standing(40), 100), None);
+    }
+
+    #[test]
+    fn a_slot_ahead_names_the_gap() {
+        assert_eq!(reason(&standing(101), 100), Some((Reason::SlotMovedAhead, "0/64 to 0/65".to_owned())));
+    }
+
+    #[test]
+    fn a_log_that_ends_before_what_was_published_is_an_older_state() {
+        assert_eq!(reason(&standing(100), 1001), Some((Reason::ServerBehind, "0/3E8 to 0/3E9".to_owned())));
+    }
+
+    #[test]
+    fn a_fork_behind_what_was_published_goes_on_and_one_before_does_not() {
+        let mut after = standing(100);
+        after.identity = identity(2);
+        after.forks = parse_history("1\t0/64\tno recovery target specified\n");
+        assert_eq!(reason(&after, 100), None);
+        assert_eq!(reason(&after, 101), Some((Reason::TimelineDiverged, "0/64 to 0/65".to_owned())));
+        after.forks.clear();
+        assert_eq!(reason(&after, 100), Some((Reason::TimelineDiverged, "? to 0/64".to_owned())));
+    }
+
+    #[test]
+    fn every_identity_counts() {
+        let change = |change: fn(&mut SourceIdentity)| {
+            let mut changed = standing(50);
+            change(&mut changed.identity);
+            reason(&changed, 100).map(|(reason, _)| reason)
+        };
+        let SourceIdentity::Postgres { .. } = identity(1);
+        assert_eq!(
+            change(|SourceIdentity::Postgres { system_id, .. }| *system_id = "78".into()),
+            Some(Reason::OtherServer)
+        );
+        assert_eq!(change(|SourceIdentity::Postgres { slot, .. }| *slot = "t".into()), Some(Reason::OtherSlot));
+        assert_eq!(change(|SourceIdentity::Postgres { database, .. }| *database = "e".into()), Some(Reason::OtherSlot));
+        let remade = change(|SourceIdentity::Postgres { publication_oid, .. }| *publication_oid = 11);
+        assert_eq!(remade, Some(Reason::PublicationRemade));
+        assert_eq!(change(|SourceIdentity::Postgres { tables, .. }| tables[0].oid = 21), Some(Reason::TableRemade));
+        let moved = change(|SourceIdentity::Postgres { tables, .. }| tables[0].membership_oid = Some(31));
+        assert_eq!(moved, Some(Reason::TableNotPublished));
+        let new_table = TableIdentity { name: "a.b".to_owned(), oid: 1, membership_oid: None };
+        let mut wider = standing(50);
+        let SourceIdentity::Postgres { tables, .. } = &mut wider.identity;
+        tables.push(new_table);
+        assert_eq!(reason(&wider, 100), None, "a table that is new in the configuration");
+    }
+}

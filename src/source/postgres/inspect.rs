@@ -1,0 +1,230 @@
+//! Judges what the catalogue says: can the relay work with it, and is it still what it was?
+
+use tokio_postgres::Client;
+
+use super::catalog::{self, PublicationFacts, ServerFacts, TableFacts};
+use super::settings::PostgresSettings;
+use crate::config::TableName;
+use crate::config::names::quote_identifier;
+use crate::sink::positions::TableIdentity;
+use crate::source::SourceError;
+use crate::state::Reason;
+
+/// Oldest version that is supported, as `server_version_num`.
+const OLDEST_VERSION: i32 = 140_000;
+
+/// The catalogue's facts at one moment.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The server and our role.
+    pub server: ServerFacts,
+    /// The configured tables with what exists of them.
+    pub tables: Vec<(TableName, Option<TableFacts>)>,
+    /// The publication, if it exists.
+    pub publication: Option<PublicationFacts>,
+}
+
+/// Reads them.
+///
+/// # Errors
+/// The driver's.
+pub async fn read(client: &Client, settings: &PostgresSettings) -> Result<Facts, tokio_postgres::Error> {
+    let server = catalog::server(client).await?;
+    let publication = catalog::publication(client, server.version, &settings.names.publication).await?;
+    let mut tables = Vec::with_capacity(settings.tables.len());
+    for name in &settings.tables {
+        tables.push((name.clone(), catalog::table(client, name).await?));
+    }
+    Ok(Facts { server, tables, publication })
+}
+
+/// Something that keeps the relay from working, and what mends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The stable code.
+    pub reason: Reason,
+    /// What is wrong, one line.
+    pub message: String,
+    /// What to do, one line.
+    pub hint: String,
+}
+
+impl Facts {
+    /// Everything that keeps the relay from working. A missing publication is not in it: it can be made.
+    #[must_use]
+    pub fn findings(&self, settings: &PostgresSettings) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let user = &settings.connect.user;
+        let mut add = |reason, message: String, hint: String| findings.push(Finding { reason, message, hint });
+        let ServerFacts { version, wal_level, may_replicate, standby_names, .. } = &self.server;
+        if *version < OLDEST_VERSION {
+            let message =
+                format!("the server is PostgreSQL {}, and 14 is the oldest that is supported", version / 10_000);
+            add(Reason::Configuration, message, "upgrade the server".to_owned());
+        }
+        if wal_level != "logical" {
+            let message = format!("wal_level is \"{wal_level}\" and must be \"logical\"");
+            let hint = "ALTER SYSTEM SET wal_level = 'logical'; then restart the server".to_owned();
+            add(Reason::Configuration, message, hint);
+        }
+        if !may_replicate {
+            let message = format!("user \"{user}\" may not open replication connections");
+            add(Reason::Configuration, message, format!("ALTER ROLE {} REPLICATION;", quote_identifier(user)));
+        }
+        if catalog::is_synchronous(standby_names, &settings.connect.application_name) {
+            let finding = synchronous(standby_names, &settings.connect.application_name);
+            add(finding.reason, finding.message, finding.hint);
+        }
+        for (name, table) in &self.tables {
+            let Some(table) = table else {
+                let message = format!("table \"{}\" does not exist", name.plain());
+                add(Reason::Configuration, message, "create it, or correct option \"outbox.tables\"".to_owned());
+                continue;
+            };
+            for column in settings.columns.iter().filter(|column| !table.columns.contains(column)) {
+                let message = format!(
+                    "table \"{}\" has no column \"{column}\" (it has {})",
+                    name.plain(),
+                    table.columns.join(", ")
+                );
+                let hint = "name the column that holds it in [outbox.columns] or record.headers".to_owned();
+                add(Reason::Configuration, message, hint);
+            }
+        }
+        if let Some(publication) = &self.publication {
+            findings.extend(self.publication_findings(publication, settings));
+        }
+        findings
+    }
+
+    /// What the publication lacks.
+    fn publication_findings(&self, publication: &PublicationFacts, settings: &PostgresSettings) -> Vec<Finding> {
+        let name = &settings.names.publication;
+        let quoted = quote_identifier(name);
+        let mut findings = Vec::new();
+        let mut add = |message: String, hint: String| {
+            findings.push(Finding { reason: Reason::TableNotPublished, message, hint });
+        };
+        if !publication.inserts {
+            let message = format!("publication \"{name}\" does not publish inserts");
+            add(message, format!("ALTER PUBLICATION {quoted} SET (publish = 'insert');"));
+        }
+        for table in self.tables.iter().filter_map(|(_, table)| table.as_ref()) {
+            let Some(membership) = publication.membership(table) else {
+                let message = format!("publication \"{name}\" does not include table \"{}\"", table.name.plain());
+                add(message, format!("ALTER PUBLICATION {quoted} ADD TABLE {};", table.name));
+                continue;
+            };
+            let listed = membership.columns.unwrap_or(&table.columns);
+            let hidden: Vec<&str> = settings
+                .columns
+                .iter()
+                .filter(|column| table.columns.contains(column) && !listed.contains(column))
+                .map(String::as_str)
+                .collect();
+            if !hidden.is_empty() {
+                let message = format!(
+                    "publication \"{name}\" leaves out columns of table \"{}\": {}",
+                    table.name.plain(),
+                    hidden.join(", ")
+                );
+                add(message, format!("ALTER PUBLICATION {quoted} SET TABLE {};", table.name));
+            }
+        }
+        findings
+    }
+
+    /// What works but may surprise: one line each.
+    #[must_use]
+    pub fn warnings(&self, settings: &PostgresSettings) -> Vec<String> {
+        let name = &settings.names.publication;
+        let Some(publication) = &self.publication else { return Vec::new() };
+        let mut warnings = Vec::new();
+        for table in self.tables.iter().filter_map(|(_, table)| table.as_ref()) {
+            let plain = table.name.plain();
+            if publication.updates_or_deletes && !table.has_identity {
+                warnings.push(format!(
+                    "publication \"{name}\" publishes updates or deletes and table \"{plain}\" has no replica identity: \
+                     the application's UPDATE and DELETE fail; run ALTER PUBLICATION {} SET (publish = 'insert');",
+                    quote_identifier(name)
+                ));
+            }
+            if publication.membership(table).is_some_and(|membership| membership.has_filter) {
+                warnings.push(format!(
+                    "publication \"{name}\" has a row filter on table \"{plain}\": rows outside it are not events"
+                ));
+            }
+        }
+        warnings
+    }
+
+    /// The identities that a position depends on; tables that do not exist are left out.
+    #[must_use]
+    pub fn table_identities(&self) -> Vec<TableIdentity> {
+        let Some(publication) = &self.publication else { return Vec::new() };
+        let identity = |table: &TableFacts| {
+            let membership_oid = publication.membership(table).and_then(|membership| membership.oid);
+            TableIdentity { name: table.name.plain(), oid: table.oid, membership_oid }
+        };
+        let mut tables: Vec<_> = self.tables.iter().filter_map(|(_, table)| table.as_ref().map(identity)).collect();
+        tables.sort();
+        tables
+    }
+}
+
+/// How a table is a member of a publication.
+#[derive(Clone, Copy, Debug)]
+pub struct Membership<'a> {
+    /// OID of the membership; `None` where it comes from its schema or FOR ALL TABLES.
+    pub oid: Option<u32>,
+    /// Whether a row filter narrows it.
+    pub has_filter: bool,
+    /// The columns it is narrowed to.
+    pub columns: Option<&'a Vec<String>>,
+}
+
+impl PublicationFacts {
+    /// How the table is a member; `None` if it is not.
+    #[must_use]
+    pub fn membership(&self, table: &TableFacts) -> Option<Membership<'_>> {
+        if let Some(member) = self.members.iter().find(|member| member.table_oid == table.oid) {
+            let columns = member.columns.as_ref();
+            return Some(Membership { oid: Some(member.oid), has_filter: member.has_filter, columns });
+        }
+        let as_part = self.all_tables || self.schemas.contains(&table.schema_oid);
+        as_part.then_some(Membership { oid: None, has_filter: false, columns: None })
+    }
+
+    /// Whether it can bring rows of tables that are not in `tables`.
+    #[must_use]
+    pub fn reaches_beyond(&self, tables: &[TableIdentity]) -> bool {
+        self.all_tables
+            || !self.schemas.is_empty()
+            || self.members.iter().any(|member| !tables.iter().any(|table| table.oid == member.table_oid))
+    }
+}
+
+/// The server would let commits wait for the relay, and so for Kafka.
+#[must_use]
+pub fn synchronous(standby_names: &str, application_name: &str) -> Finding {
+    Finding {
+        reason: Reason::SynchronousStandby,
+        message: format!(
+            "synchronous_standby_names = '{standby_names}' makes this relay (application_name \"{application_name}\") a \
+             synchronous standby: the application's commits would wait for Kafka"
+        ),
+        hint: "name the real standbys in synchronous_standby_names, and reload the server's configuration".to_owned(),
+    }
+}
+
+/// All findings as one error; `None` if there are none.
+#[must_use]
+pub fn refusal(findings: &[Finding]) -> Option<SourceError> {
+    let first = findings.first()?;
+    let lines = |part: fn(&Finding) -> &str| findings.iter().map(part).collect::<Vec<_>>().join("\n");
+    Some(SourceError::Configuration {
+        reason: first.reason,
+        message: lines(|finding| &finding.message),
+        hint: lines(|finding| &finding.hint),
+    })
+}

@@ -1,0 +1,120 @@
+//! Which tables of the stream are outboxes.
+//!
+//! Rows refer to a table by OID. A partition's rows come under the partition's own name unless the publication says
+//! `publish_via_partition_root`; they belong to the root, which is what the configuration names.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::pgoutput::{RelationColumn, RelationMessage};
+use crate::change::{Column, ColumnType, Relation};
+use crate::config::TableName;
+use crate::sink::positions::TableIdentity;
+
+/// What a table of the stream is to us.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// An outbox.
+    Outbox(Arc<Relation>),
+    /// A table that is not configured.
+    Other(Arc<Relation>),
+}
+
+/// The tables that the stream has announced.
+#[derive(Debug)]
+pub struct Relations {
+    known: HashMap<u32, Known>,
+    outboxes: HashMap<u32, TableName>,
+    /// Whether every table of the publication is an outbox.
+    all_are_outboxes: bool,
+    serial: u64,
+}
+
+/// The table has gone, and whether it was an outbox cannot be told.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "table \"{schema}.{table}\" (OID {oid}) was dropped before its rows were read, and the publication holds other tables \
+     than outboxes: whether it was a partition of an outbox cannot be told"
+)]
+pub struct GoneTable {
+    schema: String,
+    table: String,
+    oid: u32,
+}
+
+impl Relations {
+    /// Begins with the configured tables and their OIDs.
+    #[must_use]
+    pub fn new(tables: &[TableName], identities: &[TableIdentity], all_are_outboxes: bool) -> Self {
+        let oid = |name: &TableName| identities.iter().find(|table| table.name == name.plain()).map(|table| table.oid);
+        let outboxes = tables.iter().filter_map(|name| Some((oid(name)?, name.clone()))).collect();
+        Self { known: HashMap::new(), outboxes, all_are_outboxes, serial: 0 }
+    }
+
+    /// The table of this OID, if the stream has announced it.
+    #[must_use]
+    pub fn get(&self, oid: u32) -> Option<&Known> {
+        self.known.get(&oid)
+    }
+
+    /// Whether the OID is that of a configured table: no question to the catalogue is needed.
+    #[must_use]
+    pub fn is_configured(&self, oid: u32) -> bool {
+        self.outboxes.contains_key(&oid)
+    }
+
+    /// Takes in an announcement, which replaces an earlier one of the same OID. `root` is what the catalogue calls the
+    /// table at the top of its partitions: itself where it is not a partition, `None` where the table has gone.
+    ///
+    /// # Errors
+    /// [`GoneTable`]
+    pub fn announce(&mut self, message: &RelationMessage, root: Option<u32>) -> Result<(), GoneTable> {
+        let outbox = match root {
+            Some(root) => self.outboxes.get(&root).cloned(),
+            None => Some(self.of_gone_table(message)?),
+        };
+        self.serial += 1;
+        let name = outbox.clone().unwrap_or(TableName { schema: message.schema.clone(), table: message.table.clone() });
+        let relation = Arc::new(Relation {
+            serial: self.serial,
+            schema: name.schema,
+            table: name.table,
+            columns: message.columns.iter().map(column).collect(),
+        });
+        let known = if outbox.is_some() { Known::Outbox(relation) } else { Known::Other(relation) };
+        self.known.insert(message.oid, known);
+        Ok(())
+    }
+
+    /// A table that the catalogue no longer has, but the log still does.
+    fn of_gone_table(&self, message: &RelationMessage) -> Result<TableName, GoneTable> {
+        let same_name = |name: &&TableName| name.schema == message.schema && name.table == message.table;
+        if let Some(name) = self.outboxes.values().find(same_name) {
+            return Ok(name.clone());
+        }
+        let RelationMessage { oid, schema, table, .. } = message.clone();
+        let any = self.outboxes.values().next().filter(|_| self.all_are_outboxes);
+        any.cloned().ok_or(GoneTable { schema, table, oid })
+    }
+}
+
+/// OIDs: `pg_type.dat` of the server's source. A type that is not listed is what its text says.
+fn column(column: &RelationColumn) -> Column {
+    let kind = match column.type_oid {
+        16 => ColumnType::Bool,
+        17 => ColumnType::Bytes,
+        20 => ColumnType::Int64,
+        21 => ColumnType::Int16,
+        23 => ColumnType::Int32,
+        114 | 3802 => ColumnType::Json,
+        700 | 701 => ColumnType::Float,
+        1082 => ColumnType::Date,
+        // without a modifier a timestamp keeps microseconds
+        1114 => ColumnType::Timestamp(u8::try_from(column.type_modifier).unwrap_or(6)),
+        1184 => ColumnType::TimestampTz,
+        1700 => ColumnType::Numeric,
+        2950 => ColumnType::Uuid,
+        _ => ColumnType::Text,
+    };
+    Column { name: column.name.clone(), kind }
+}

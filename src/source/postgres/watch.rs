@@ -1,0 +1,186 @@
+//! Watches the server by SQL while the stream runs: is it stopping, and is what it publishes still what it was?
+//!
+//! PostgreSQL says nothing in the stream when a table leaves the publication, and from version 18 on only a warning when
+//! the publication has gone. And a server that was asked to stop waits for its subscribers, so the relay must notice.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use super::catalog;
+use super::guard::difference;
+use super::inspect::{self, Facts, refusal};
+use super::settings::PostgresSettings;
+use super::sql::SqlSession;
+use crate::position::{Lsn, Position};
+use crate::sink::positions::SourceIdentity;
+use crate::source::{SourceError, Terminal};
+use crate::state::{Gap, Reason};
+
+/// How often the end of the SQL session is looked for: the first sign of a server that stops.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// How often the catalogue is read.
+const CHECK: Duration = Duration::from_secs(3);
+
+/// A running watch; ends with its owner.
+#[derive(Debug)]
+pub struct Watch {
+    alarms: mpsc::Receiver<SourceError>,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// What the source has confirmed: where a gap may begin.
+    confirmed: AtomicU64,
+    /// Log that the slot holds back, in bytes; -1 until known.
+    retained: AtomicI64,
+}
+
+impl Watch {
+    /// Begins to watch. `walsender_pid` is the server's process of our stream.
+    #[must_use]
+    pub fn start(
+        session: SqlSession,
+        settings: Arc<PostgresSettings>,
+        identity: SourceIdentity,
+        walsender_pid: i32,
+    ) -> Self {
+        let (sender, alarms) = mpsc::channel(1);
+        let shared = Arc::new(Shared { confirmed: AtomicU64::new(0), retained: AtomicI64::new(-1) });
+        let watcher =
+            Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared), verified: None };
+        let task = tokio::spawn(async move {
+            let alarm = watcher.run().await;
+            // the receiver has gone when the stream ended first
+            let _ = sender.send(alarm).await;
+        });
+        Self { alarms, shared, task }
+    }
+
+    /// Waits for something wrong. Cancel-safe.
+    pub async fn alarm(&mut self) -> SourceError {
+        match self.alarms.recv().await {
+            Some(alarm) => alarm,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Something wrong, if it has been found.
+    pub fn try_alarm(&mut self) -> Option<SourceError> {
+        self.alarms.try_recv().ok()
+    }
+
+    /// Tells what the source has confirmed.
+    pub fn set_confirmed(&self, lsn: Lsn) {
+        self.shared.confirmed.store(lsn.0, Ordering::Relaxed);
+    }
+
+    /// Log that the slot holds back, in bytes.
+    #[must_use]
+    pub fn retained_bytes(&self) -> Option<u64> {
+        u64::try_from(self.shared.retained.load(Ordering::Relaxed)).ok()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Watcher {
+    session: SqlSession,
+    settings: Arc<PostgresSettings>,
+    identity: SourceIdentity,
+    walsender_pid: i32,
+    shared: Arc<Shared>,
+    /// What was confirmed when the catalogue was last found in order.
+    verified: Option<Lsn>,
+}
+
+impl Watcher {
+    /// Runs until something is wrong.
+    async fn run(mut self) -> SourceError {
+        let mut next_check = Instant::now();
+        loop {
+            if self.session.is_closed() {
+                match SqlSession::connect(&self.settings.connect).await {
+                    Ok(session) => self.session = session,
+                    Err(error) if error.reason() == Reason::ServerStopping => return error,
+                    // the stream notices by itself when the server has gone
+                    Err(error) => debug!(error = %crate::chain(&error), "watching session is not back yet"),
+                }
+            } else if Instant::now() >= next_check {
+                next_check = Instant::now() + CHECK;
+                match timeout(CHECK, self.check()).await {
+                    Ok(Ok(Some(alarm))) => return alarm,
+                    Ok(Ok(None)) => {}
+                    Ok(Err(error)) => debug!(error = %crate::chain(&error), "could not read the catalogue"),
+                    Err(_) => debug!("reading the catalogue takes long"),
+                }
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+
+    async fn check(&mut self) -> Result<Option<SourceError>, tokio_postgres::Error> {
+        let client = &self.session.client;
+        // taken before the catalogue is read: what is confirmed later may already lack rows
+        let confirmed = Lsn(self.shared.confirmed.load(Ordering::Relaxed));
+        let facts = inspect::read(client, &self.settings).await?;
+        if let Some(slot) = catalog::slot(client, facts.server.version, &self.settings.names.slot).await? {
+            self.shared.retained.store(slot.retained_bytes.unwrap_or(-1), Ordering::Relaxed);
+        }
+        let sync_state = catalog::sync_state(client, self.walsender_pid).await?;
+        if sync_state.is_some_and(|state| state != "async") {
+            let application_name = &self.settings.connect.application_name;
+            return Ok(refusal(&[inspect::synchronous(&facts.server.standby_names, application_name)]));
+        }
+        let Some((reason, message)) = changed(&facts, &self.settings, &self.identity) else {
+            self.verified = Some(confirmed);
+            return Ok(None);
+        };
+        let from = self.verified.filter(|lsn| *lsn != Lsn::default()).map(Position::Postgres);
+        let gap = Gap { from, to: Some(Position::Postgres(facts.server.wal_end)) };
+        let hint = self.settings.names.leave_hint();
+        Ok(Some(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))))
+    }
+}
+
+/// What is no longer as it was, or no longer works; `None` if all is in order.
+#[must_use]
+pub fn changed(facts: &Facts, settings: &PostgresSettings, identity: &SourceIdentity) -> Option<(Reason, String)> {
+    let SourceIdentity::Postgres { system_id, timeline, database, slot, publication, .. } = identity.clone();
+    let Some(present) = &facts.publication else {
+        let message = format!("publication \"{publication}\" was dropped: rows are no longer published");
+        return Some((Reason::PublicationMissing, message));
+    };
+    for (name, table) in &facts.tables {
+        if table.is_none() {
+            let message = format!("table \"{}\" was dropped or renamed", name.plain());
+            return Some((Reason::TableRemade, message));
+        }
+    }
+    let now = SourceIdentity::Postgres {
+        system_id,
+        timeline,
+        database,
+        slot,
+        publication,
+        publication_oid: present.oid,
+        tables: facts.table_identities(),
+    };
+    if let Some(difference) = difference(identity, &now) {
+        return Some(difference);
+    }
+    let unpublished = facts.findings(settings).into_iter().find(|finding| finding.reason == Reason::TableNotPublished);
+    unpublished.map(|finding| (finding.reason, finding.message))
+}
