@@ -11,6 +11,8 @@
 
 mod report;
 mod session;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use std::time::Duration;
@@ -113,6 +115,8 @@ impl<K: Sink> Relay<K> {
                 Ok((source, start)) => {
                     self.has_run = true;
                     self.reporter.begin();
+                    // acknowledgements of this session must not be taken for the next one's
+                    self.sink_is_open = false;
                     Session::new(&self.settings, source, &mut self.sink, &mut self.router, &mut self.reporter, start)
                         .run(&self.stop)
                         .await
@@ -185,10 +189,6 @@ impl<K: Sink> Relay<K> {
 
     /// What follows from the end of a session, or of the attempt at one.
     fn judge(&mut self, end: End) -> Next {
-        if matches!(end, End::Sink(_) | End::Row { .. }) || self.has_run {
-            // acknowledgements of this session must not be taken for the next one's
-            self.sink_is_open = false;
-        }
         match end {
             End::Stopped => Next::Leave(Outcome::Stopped),
             End::Row { error, after } => {
@@ -198,7 +198,10 @@ impl<K: Sink> Relay<K> {
                 let gap = after.map(|from| Gap { from: Some(from), to: None });
                 self.terminal(Reason::RowError, error.to_string(), hint.to_owned(), gap)
             }
-            End::Sink(error) => self.judge_sink(error),
+            End::Sink(error) => {
+                self.sink_is_open = false;
+                self.judge_sink(error)
+            }
             End::Source(error) => self.judge_source(error),
         }
     }

@@ -40,7 +40,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a session is over.
 #[derive(Debug)]
-pub enum End {
+pub(super) enum End {
     /// A stop was asked for; what could be acknowledged was.
     Stopped,
     /// The source cannot go on.
@@ -70,7 +70,7 @@ impl From<SinkError> for End {
 
 /// What a session needs of the configuration.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(super) struct Settings {
     /// Limits and times.
     pub delivery: DeliveryConfig,
     /// What an update of the outbox means.
@@ -80,7 +80,7 @@ pub struct Settings {
 }
 
 /// A running session.
-pub struct Session<'a, S, K> {
+pub(super) struct Session<'a, S, K> {
     settings: &'a Settings,
     source: S,
     sink: &'a mut K,
@@ -106,7 +106,7 @@ pub struct Session<'a, S, K> {
 
 impl<'a, S: Source, K: Sink> Session<'a, S, K> {
     /// Puts the parts together. `start` is the position record as it is now, with the position where the stream begins.
-    pub fn new(
+    pub(super) fn new(
         settings: &'a Settings,
         source: S,
         sink: &'a mut K,
@@ -141,7 +141,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
     }
 
     /// Runs until something ends it. What is acknowledged by then is committed; the source is closed.
-    pub async fn run(mut self, stop: &CancellationToken) -> End {
+    pub(super) async fn run(mut self, stop: &CancellationToken) -> End {
         let end = match self.turn(stop).await {
             Ok(()) => End::Stopped,
             Err(end) => end,
@@ -159,22 +159,20 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 self.source.close().await;
                 End::Stopped
             }
-            // the sink's session is over: nothing more will be acknowledged
-            End::Sink(_) => {
+            // a refusal says nothing against the records before it; any other end of the sink's session means that
+            // nothing more will be acknowledged
+            End::Sink(SinkError::Restart { .. } | SinkError::Configuration { .. }) => {
                 self.source.close().await;
                 end
             }
-            End::Source(_) | End::Row { .. } => {
-                // a server that is stopping waits until our connection is gone
-                let Self { source, .. } = &self;
-                debug!(silent = ?source.silent_for(), "leaving the source");
+            End::Sink(SinkError::Refused { .. }) | End::Source(_) | End::Row { .. } => {
                 self.leave().await;
                 end
             }
         }
     }
 
-    /// Closes the source first, then commits what the sink still acknowledges, so that it is not sent again.
+    /// Closes the source first (a server that is stopping waits until our connection is gone), then commits what the sink still acknowledges, so that it is not sent again.
     async fn leave(self) {
         let Self { source, sink, mut window, template, mut committed, .. } = self;
         source.close().await;
@@ -241,7 +239,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         while let Some(item) = self.batch.items().get(self.cursor) {
             match item {
                 Item::Row(row) => {
-                    let Some((ordinal, commit_ts_us)) = self.open else { break };
+                    let Some((ordinal, commit_ts_us)) = self.open else { return Err(outside_transaction()) };
                     if !self.window.has_room() {
                         return Ok(());
                     }
@@ -417,4 +415,13 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         }
         Ok(())
     }
+}
+
+/// A source breaks its contract; what it says next cannot be trusted.
+fn outside_transaction() -> End {
+    End::Source(SourceError::Connection {
+        reason: Reason::LogNotUnderstood,
+        message: "a row came outside of a transaction".to_owned(),
+        source: None,
+    })
 }

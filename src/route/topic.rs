@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 /// What stands for the routing value in a template.
-pub const PLACEHOLDER: &str = "${routedByValue}";
+pub(super) const PLACEHOLDER: &str = "${routedByValue}";
 
 /// How many topics are remembered. A service has tens; a routing column that is misused as an id must not fill memory.
 const REMEMBERED: usize = 4096;
 
 /// Makes topics of routing values, and remembers them.
 #[derive(Debug)]
-pub struct TopicTemplate {
+pub(super) struct TopicTemplate {
     template: String,
     known: HashMap<Vec<u8>, String>,
 }
@@ -18,7 +18,7 @@ pub struct TopicTemplate {
 impl TopicTemplate {
     /// Takes the template as it is configured.
     #[must_use]
-    pub fn new(template: &str) -> Self {
+    pub(super) fn new(template: &str) -> Self {
         Self { template: template.to_owned(), known: HashMap::new() }
     }
 
@@ -26,7 +26,7 @@ impl TopicTemplate {
     ///
     /// # Errors
     /// The value is not UTF-8.
-    pub fn learn(&mut self, value: &[u8]) -> Result<(), std::str::Utf8Error> {
+    pub(super) fn learn(&mut self, value: &[u8]) -> Result<(), std::str::Utf8Error> {
         if self.known.contains_key(value) {
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl TopicTemplate {
 
     /// The topic of a value that was just learned.
     #[must_use]
-    pub fn get(&self, value: &[u8]) -> &str {
+    pub(super) fn get(&self, value: &[u8]) -> &str {
         self.known.get(value).map_or("", String::as_str)
     }
 }

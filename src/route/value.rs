@@ -16,7 +16,7 @@ use crate::change::{ColumnType, Value};
 /// The value does not have the form that its type has.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("has a value that is not of its type {kind:?}")]
-pub struct ValueError {
+pub(super) struct ValueError {
     /// The column's type.
     pub kind: ColumnType,
 }
@@ -25,7 +25,7 @@ pub struct ValueError {
 ///
 /// # Errors
 /// [`ValueError`]
-pub fn body<'a>(kind: ColumnType, value: Value<'a>) -> Result<Option<Cow<'a, [u8]>>, ValueError> {
+pub(super) fn body<'a>(kind: ColumnType, value: Value<'a>) -> Result<Option<Cow<'a, [u8]>>, ValueError> {
     match (kind, value) {
         (_, Value::Null) => Ok(None),
         (_, Value::Binary(bytes)) => Ok(Some(Cow::Borrowed(bytes))),
@@ -38,7 +38,7 @@ pub fn body<'a>(kind: ColumnType, value: Value<'a>) -> Result<Option<Cow<'a, [u8
 ///
 /// # Errors
 /// [`ValueError`]
-pub fn header<'a>(kind: ColumnType, value: Value<'a>) -> Result<Option<Cow<'a, [u8]>>, ValueError> {
+pub(super) fn header<'a>(kind: ColumnType, value: Value<'a>) -> Result<Option<Cow<'a, [u8]>>, ValueError> {
     let bytes = body(kind, value)?;
     if kind != ColumnType::Bytes && !matches!(value, Value::Binary(_)) {
         return Ok(bytes);
@@ -49,7 +49,7 @@ pub fn header<'a>(kind: ColumnType, value: Value<'a>) -> Result<Option<Cow<'a, [
 /// The record's time in milliseconds since 1970; `None` for NULL and for what Kafka cannot hold: infinity, times before
 /// 1970, a text that is no time.
 #[must_use]
-pub fn timestamp_ms(kind: ColumnType, value: Value<'_>) -> Option<i64> {
+pub(super) fn timestamp_ms(kind: ColumnType, value: Value<'_>) -> Option<i64> {
     let Value::Text(text) = value else { return None };
     let text = std::str::from_utf8(text).ok()?;
     let milliseconds = match kind {

@@ -206,7 +206,11 @@ impl Last {
             ),
             hint: "was it written by a newer version, or by another program?".to_owned(),
         })?;
-        self.records.insert(message.partition(), record);
+        // a predecessor that was only paused may have written once more behind its successor
+        let newest = self.records.entry(message.partition()).or_insert_with(|| record.clone());
+        if record.generation >= newest.generation {
+            *newest = record;
+        }
         Ok(())
     }
 

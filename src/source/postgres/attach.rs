@@ -45,7 +45,7 @@ const PARAMETERS: &[(&str, &str)] = &[
 ];
 
 /// A slot that is ours, with the stream started and nothing of it read.
-pub struct Attachment {
+pub(super) struct Attachment {
     /// The SQL session beside it.
     pub session: SqlSession,
     /// The started stream.
@@ -58,7 +58,7 @@ pub struct Attachment {
 
 /// What is known about earlier sessions of this process and this instance.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Past<'a> {
+pub(super) struct Past<'a> {
     /// What was published, as far as is known before the slot is ours.
     pub record: Option<&'a PositionRecord>,
     /// The server's process of our previous stream: while it holds the slot, we wait for our own ghost.
@@ -70,7 +70,7 @@ pub struct Past<'a> {
 /// # Errors
 /// Every finding at once as [`SourceError::Configuration`]; [`SourceError::SlotInUse`]; a terminal state if something was
 /// published before and what it was published from has gone.
-pub async fn attach(
+pub(super) async fn attach(
     settings: &Arc<PostgresSettings>,
     past: Past<'_>,
     board: &StatusBoard,
@@ -294,6 +294,12 @@ async fn make_slot(
 ) -> Result<(), SourceError> {
     let slot = &settings.names.slot;
     let quoted = quote_identifier(slot);
+    // asked before too, so that a refusal leaves no slot behind, whatever becomes of the connection
+    if settings.start == Start::Empty
+        && let Some(error) = standing_rows(session, settings, None).await
+    {
+        return Err(error);
+    }
     let create = match version {
         170_000.. if settings.failover_slot => {
             format!("CREATE_REPLICATION_SLOT {quoted} LOGICAL pgoutput (SNAPSHOT 'export', FAILOVER true)")
@@ -313,7 +319,7 @@ async fn make_slot(
     let column = |index: usize| row.get(index).cloned().flatten().unwrap_or_default();
     let (position, snapshot) = (column(1), column(2));
     if settings.start == Start::Empty
-        && let Some(error) = standing_rows(session, settings, &snapshot).await
+        && let Some(error) = standing_rows(session, settings, Some(&snapshot)).await
     {
         let drop = format!("DROP_REPLICATION_SLOT {quoted}");
         run(client, settings, "drop the slot again", &drop).await?;
@@ -323,12 +329,17 @@ async fn make_slot(
     Ok(())
 }
 
-/// Whether rows stand in a table at the slot's own moment: they were committed before it and would never be published.
-async fn standing_rows(session: &SqlSession, settings: &PostgresSettings, snapshot: &str) -> Option<SourceError> {
-    let begin = format!(
-        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {};",
-        quote_literal(snapshot)
-    );
+/// Whether rows stand in a table, now or at the slot's own moment: they were committed before it and would never be
+/// published.
+async fn standing_rows(
+    session: &SqlSession,
+    settings: &PostgresSettings,
+    snapshot: Option<&str>,
+) -> Option<SourceError> {
+    let mut begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;".to_owned();
+    if let Some(snapshot) = snapshot {
+        begin.push_str(&format!("SET TRANSACTION SNAPSHOT {};", quote_literal(snapshot)));
+    }
     let mut found = session.client.batch_execute(&begin).await.err().map(|error| crate::chain(&error));
     for table in &settings.tables {
         if found.is_some() {

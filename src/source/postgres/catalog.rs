@@ -10,7 +10,7 @@ use crate::position::Lsn;
 
 /// The server and our role on it.
 #[derive(Clone, Debug)]
-pub struct ServerFacts {
+pub(super) struct ServerFacts {
     /// `server_version_num`: 150020, 180006, …
     pub version: i32,
     /// `wal_level`
@@ -25,7 +25,7 @@ pub struct ServerFacts {
 
 /// An outbox table that exists.
 #[derive(Clone, Debug)]
-pub struct TableFacts {
+pub(super) struct TableFacts {
     /// Its configured name.
     pub name: TableName,
     /// `pg_class.oid`
@@ -40,7 +40,7 @@ pub struct TableFacts {
 
 /// The publication, as far as it concerns the relay.
 #[derive(Clone, Debug)]
-pub struct PublicationFacts {
+pub(super) struct PublicationFacts {
     /// `pg_publication.oid`
     pub oid: u32,
     /// Whether inserts are published.
@@ -57,7 +57,7 @@ pub struct PublicationFacts {
 
 /// A table in a publication.
 #[derive(Clone, Debug)]
-pub struct Member {
+pub(super) struct Member {
     /// OID of the membership.
     pub oid: u32,
     /// OID of the table.
@@ -70,7 +70,7 @@ pub struct Member {
 
 /// A replication slot.
 #[derive(Clone, Debug)]
-pub struct SlotFacts {
+pub(super) struct SlotFacts {
     /// Output plug-in; `None` for a physical slot.
     pub plugin: Option<String>,
     /// Database; `None` for a physical slot.
@@ -90,7 +90,7 @@ pub struct SlotFacts {
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
 
 /// Reads version, level and role.
-pub async fn server(client: &Client) -> Result<ServerFacts> {
+pub(super) async fn server(client: &Client) -> Result<ServerFacts> {
     let row = client
         .query_one(
             "SELECT current_setting('server_version_num')::int4, current_setting('wal_level'), \
@@ -110,7 +110,7 @@ pub async fn server(client: &Client) -> Result<ServerFacts> {
 }
 
 /// Reads one table; `None` if it does not exist.
-pub async fn table(client: &Client, name: &TableName) -> Result<Option<TableFacts>> {
+pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<TableFacts>> {
     let row = client
         .query_opt(
             "SELECT c.oid, c.relnamespace, c.relreplident = 'f' OR c.relreplident = 'i' OR (c.relreplident = 'd' AND EXISTS \
@@ -133,7 +133,7 @@ pub async fn table(client: &Client, name: &TableName) -> Result<Option<TableFact
 }
 
 /// The table that a table is a partition of, at the top; itself if it is none, `None` if it does not exist.
-pub async fn partition_root(client: &Client, oid: u32) -> Result<Option<u32>> {
+pub(super) async fn partition_root(client: &Client, oid: u32) -> Result<Option<u32>> {
     let row = client
         .query_opt("SELECT coalesce(pg_partition_root(oid)::oid, oid) FROM pg_class WHERE oid = $1", &[&oid])
         .await?;
@@ -141,7 +141,7 @@ pub async fn partition_root(client: &Client, oid: u32) -> Result<Option<u32>> {
 }
 
 /// Reads a publication; `None` if it does not exist.
-pub async fn publication(client: &Client, version: i32, name: &str) -> Result<Option<PublicationFacts>> {
+pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Result<Option<PublicationFacts>> {
     let row = client
         .query_opt(
             "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables FROM pg_publication \
@@ -185,7 +185,7 @@ pub async fn publication(client: &Client, version: i32, name: &str) -> Result<Op
 }
 
 /// Reads a slot; `None` if it does not exist.
-pub async fn slot(client: &Client, version: i32, name: &str) -> Result<Option<SlotFacts>> {
+pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Option<SlotFacts>> {
     let invalidation = match version {
         170_000.. => "invalidation_reason",
         160_000.. => "CASE WHEN conflicting THEN 'conflict with recovery' END",
@@ -211,7 +211,10 @@ pub async fn slot(client: &Client, version: i32, name: &str) -> Result<Option<Sl
 }
 
 /// Who a server process belongs to, as far as our role may see it: role, application name, since when.
-pub async fn session(client: &Client, pid: i32) -> Result<Option<(Option<String>, Option<String>, Option<String>)>> {
+pub(super) async fn session(
+    client: &Client,
+    pid: i32,
+) -> Result<Option<(Option<String>, Option<String>, Option<String>)>> {
     let row = client
         .query_opt(
             "SELECT usename::text, application_name, to_char(backend_start, 'YYYY-MM-DD HH24:MI:SS TZ') \
@@ -223,7 +226,7 @@ pub async fn session(client: &Client, pid: i32) -> Result<Option<(Option<String>
 }
 
 /// `sync_state` of a walsender: `async` unless commits wait for it.
-pub async fn sync_state(client: &Client, pid: i32) -> Result<Option<String>> {
+pub(super) async fn sync_state(client: &Client, pid: i32) -> Result<Option<String>> {
     let row = client.query_opt("SELECT sync_state FROM pg_stat_replication WHERE pid = $1", &[&pid]).await?;
     row.map(|row| row.try_get(0)).transpose().map(Option::flatten)
 }
@@ -231,7 +234,7 @@ pub async fn sync_state(client: &Client, pid: i32) -> Result<Option<String>> {
 /// Whether `synchronous_standby_names` takes in a standby of this name (manual, "Replication", that parameter):
 /// `ANY n (a, b)`, `FIRST n (a, b)`, `n (a, b)` or `a, b`; `*` is everyone; names are compared without case.
 #[must_use]
-pub fn is_synchronous(standby_names: &str, application_name: &str) -> bool {
+pub(super) fn is_synchronous(standby_names: &str, application_name: &str) -> bool {
     let list = standby_names.split_once('(').map_or(standby_names, |(_, list)| list);
     let list = list.trim_end().trim_end_matches(')');
     list.split(',')

@@ -25,7 +25,7 @@ use crate::state::Reason;
 use crate::tls::{SslMode, client_config};
 
 /// A socket, with or without TLS.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Room for one read: large enough that a busy stream needs few of them.
@@ -36,7 +36,7 @@ const MAX_FRAME_BYTES: usize = 1 << 30;
 
 /// What the stream of a started replication brings.
 #[derive(Debug)]
-pub enum Frame {
+pub(super) enum Frame {
     /// CopyData's content.
     Data(Bytes),
     /// A warning or information of the server.
@@ -52,7 +52,7 @@ pub enum Frame {
 /// # Errors
 /// [`SourceError::Connection`] if the server cannot be reached in time, [`SourceError::Configuration`] if TLS is asked
 /// for and cannot be had, or the certificate cannot be trusted.
-pub async fn open(settings: &ConnectSettings) -> Result<Box<dyn Stream>, SourceError> {
+pub(super) async fn open(settings: &ConnectSettings) -> Result<Box<dyn Stream>, SourceError> {
     let address = &settings.address;
     let connect = async {
         let socket = TcpStream::connect((address.host.as_str(), address.port))
@@ -132,7 +132,7 @@ fn tls_failure(settings: &ConnectSettings, error: io::Error) -> SourceError {
 }
 
 /// A logged-in connection in replication mode.
-pub struct ReplicationClient {
+pub(super) struct ReplicationClient {
     stream: Box<dyn Stream>,
     read: BytesMut,
     write: BytesMut,
@@ -146,7 +146,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// As [`open`], and what the server says to the login.
-    pub async fn connect(settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<Self, SourceError> {
+    pub(super) async fn connect(settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<Self, SourceError> {
         let stream = open(settings).await?;
         let read = BytesMut::with_capacity(READ_BYTES);
         let mut client = Self { stream, read, write: BytesMut::new(), last_read: Instant::now(), backend_pid: 0 };
@@ -159,12 +159,12 @@ impl ReplicationClient {
     }
 
     /// Process id of the server's session.
-    pub fn backend_pid(&self) -> i32 {
+    pub(super) fn backend_pid(&self) -> i32 {
         self.backend_pid
     }
 
     /// When the last bytes came.
-    pub fn last_read(&self) -> Instant {
+    pub(super) fn last_read(&self) -> Instant {
         self.last_read
     }
 
@@ -237,7 +237,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// The inner error is the server's; the outer one that of the connection.
-    pub async fn query(&mut self, text: &str) -> io::Result<Result<Vec<Vec<Option<String>>>, ServerError>> {
+    pub(super) async fn query(&mut self, text: &str) -> io::Result<Result<Vec<Vec<Option<String>>>, ServerError>> {
         frontend::query(text, &mut self.write)?;
         self.flush().await?;
         let (mut rows, mut failure) = (Vec::new(), None);
@@ -262,7 +262,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// As [`query`](Self::query).
-    pub async fn start_replication(&mut self, command: &str) -> io::Result<Result<(), ServerError>> {
+    pub(super) async fn start_replication(&mut self, command: &str) -> io::Result<Result<(), ServerError>> {
         frontend::query(command, &mut self.write)?;
         self.flush().await?;
         loop {
@@ -286,7 +286,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// The bytes are not a frame.
-    pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
+    pub(super) fn next_frame(&mut self) -> io::Result<Option<Frame>> {
         loop {
             let Some(length) = self.frame_length()?.filter(|length| self.read.len() >= *length) else {
                 return Ok(None);
@@ -314,7 +314,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// The connection broke or was closed.
-    pub async fn fill(&mut self) -> io::Result<usize> {
+    pub(super) async fn fill(&mut self) -> io::Result<usize> {
         // a long frame needs its whole length; it grows with what has come, never by what was announced
         if self.read.capacity() - self.read.len() < READ_BYTES / 4 {
             self.read.reserve(READ_BYTES.max(self.read.len()));
@@ -332,7 +332,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// The connection broke, or takes nothing for 5 s.
-    pub async fn send_status(&mut self, written: u64, flushed: u64, ask_reply: bool) -> io::Result<()> {
+    pub(super) async fn send_status(&mut self, written: u64, flushed: u64, ask_reply: bool) -> io::Result<()> {
         const FEEDBACK_LENGTH: usize = 34;
         let mut body = BytesMut::with_capacity(FEEDBACK_LENGTH);
         body.put_u8(b'r');
@@ -349,7 +349,7 @@ impl ReplicationClient {
     }
 
     /// Ends the stream and the session in good order, so that the slot is free at once.
-    pub async fn close(mut self) {
+    pub(super) async fn close(mut self) {
         let end = async {
             frontend::copy_done(&mut self.write);
             self.flush().await?;

@@ -14,7 +14,7 @@ use crate::state::Reason;
 
 /// An error or notice of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServerError {
+pub(super) struct ServerError {
     /// `ERROR`, `FATAL`, `WARNING`, … in English whatever the server's language is.
     pub severity: String,
     /// The five characters of SQLSTATE.
@@ -27,7 +27,7 @@ pub struct ServerError {
 
 impl ServerError {
     /// Reads the fields of an ErrorResponse or NoticeResponse.
-    pub fn from_fields(mut fields: ErrorFields<'_>) -> Self {
+    pub(super) fn from_fields(mut fields: ErrorFields<'_>) -> Self {
         let mut error = Self::default();
         while let Ok(Some(field)) = fields.next() {
             let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
@@ -67,7 +67,7 @@ impl From<&tokio_postgres::error::DbError> for ServerError {
 }
 
 /// A connection that could not be made or broke.
-pub fn unreachable<E>(what: impl Into<String>, error: E) -> SourceError
+pub(super) fn unreachable<E>(what: impl Into<String>, error: E) -> SourceError
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
@@ -75,7 +75,7 @@ where
 }
 
 /// What an error of the SQL driver means. `action` is a bare verb phrase such as "read the slot's state".
-pub fn from_driver(action: &str, settings: &ConnectSettings, error: tokio_postgres::Error) -> SourceError {
+pub(super) fn from_driver(action: &str, settings: &ConnectSettings, error: tokio_postgres::Error) -> SourceError {
     match error.as_db_error() {
         Some(db) => from_server(action, settings, ServerError::from(db)),
         None => unreachable(format!("could not {action} on {}", settings.address), error),
@@ -85,7 +85,7 @@ pub fn from_driver(action: &str, settings: &ConnectSettings, error: tokio_postgr
 /// What an error of the server means.
 ///
 /// What is not listed is tried again: a server says many things that pass by themselves, and trying again loses nothing.
-pub fn from_server(action: &str, settings: &ConnectSettings, error: ServerError) -> SourceError {
+pub(super) fn from_server(action: &str, settings: &ConnectSettings, error: ServerError) -> SourceError {
     let ConnectSettings { address, user, database, .. } = settings;
     let refuse = |reason, message: String, hint: String| SourceError::Configuration { reason, message, hint };
     match error.sqlstate.as_str() {
@@ -124,7 +124,7 @@ pub fn from_server(action: &str, settings: &ConnectSettings, error: ServerError)
 
 /// A text as an SQL literal, safe whatever `standard_conforming_strings` says.
 #[must_use]
-pub fn quote_literal(text: &str) -> String {
+pub(super) fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if text.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }

@@ -11,7 +11,7 @@ use crate::state::{Gap, Reason};
 
 /// Where a timeline ended and the next began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fork {
+pub(super) struct Fork {
     /// The timeline that ended.
     pub timeline: u32,
     /// Where it ended.
@@ -20,7 +20,7 @@ pub struct Fork {
 
 /// Reads the content of a timeline history file: one line per fork, `timeline TAB lsn TAB reason`.
 #[must_use]
-pub fn parse_history(content: &str) -> Vec<Fork> {
+pub(super) fn parse_history(content: &str) -> Vec<Fork> {
     let fork = |line: &str| {
         let mut words = line.split_whitespace();
         Some(Fork { timeline: words.next()?.parse().ok()?, at: words.next()?.parse().ok()? })
@@ -30,7 +30,7 @@ pub fn parse_history(content: &str) -> Vec<Fork> {
 
 /// What the server holds now.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub(super) struct Standing {
     /// Who and what it is.
     pub identity: SourceIdentity,
     /// Where the slot will begin.
@@ -46,7 +46,7 @@ impl Standing {
     ///
     /// # Errors
     /// The state that says what is different, with the range in which events may be missing.
-    pub fn verify(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
+    pub(super) fn verify(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
         let Position::Postgres(published) = record.position;
         let end = |reason, message: String, from: Lsn, to: Lsn| {
             let gap = Gap { from: Some(Position::Postgres(from)), to: Some(Position::Postgres(to)) };
@@ -116,7 +116,7 @@ impl Standing {
 
 /// The server is another one than the one that was published from.
 #[must_use]
-pub fn other_server(record: &PositionRecord, system_id: &str, names: &Names) -> Terminal {
+pub(super) fn other_server(record: &PositionRecord, system_id: &str, names: &Names) -> Terminal {
     let SourceIdentity::Postgres { system_id: old, .. } = &record.source;
     Terminal {
         reason: Reason::OtherServer,
@@ -128,7 +128,7 @@ pub fn other_server(record: &PositionRecord, system_id: &str, names: &Names) -> 
 
 /// What is another one than before: publication, table, or membership. `None` if nothing is.
 #[must_use]
-pub fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Option<(Reason, String)> {
+pub(super) fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Option<(Reason, String)> {
     let SourceIdentity::Postgres { publication: old_publication, publication_oid: old_oid, tables: old_tables, .. } =
         before;
     let SourceIdentity::Postgres { publication, publication_oid, tables, .. } = now;

@@ -15,7 +15,7 @@ const OLDEST_VERSION: i32 = 140_000;
 
 /// The catalogue's facts at one moment.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub(super) struct Facts {
     /// The server and our role.
     pub server: ServerFacts,
     /// The configured tables with what exists of them.
@@ -28,7 +28,7 @@ pub struct Facts {
 ///
 /// # Errors
 /// The driver's.
-pub async fn read(client: &Client, settings: &PostgresSettings) -> Result<Facts, tokio_postgres::Error> {
+pub(super) async fn read(client: &Client, settings: &PostgresSettings) -> Result<Facts, tokio_postgres::Error> {
     let server = catalog::server(client).await?;
     let publication = catalog::publication(client, server.version, &settings.names.publication).await?;
     let mut tables = Vec::with_capacity(settings.tables.len());
@@ -40,7 +40,7 @@ pub async fn read(client: &Client, settings: &PostgresSettings) -> Result<Facts,
 
 /// Something that keeps the relay from working, and what mends it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(super) struct Finding {
     /// The stable code.
     pub reason: Reason,
     /// What is wrong, one line.
@@ -52,7 +52,7 @@ pub struct Finding {
 impl Facts {
     /// Everything that keeps the relay from working. A missing publication is not in it: it can be made.
     #[must_use]
-    pub fn findings(&self, settings: &PostgresSettings) -> Vec<Finding> {
+    pub(super) fn findings(&self, settings: &PostgresSettings) -> Vec<Finding> {
         let mut findings = Vec::new();
         let user = &settings.connect.user;
         let mut add = |reason, message: String, hint: String| findings.push(Finding { reason, message, hint });
@@ -136,7 +136,7 @@ impl Facts {
 
     /// What works but may surprise: one line each.
     #[must_use]
-    pub fn warnings(&self, settings: &PostgresSettings) -> Vec<String> {
+    pub(super) fn warnings(&self, settings: &PostgresSettings) -> Vec<String> {
         let name = &settings.names.publication;
         let Some(publication) = &self.publication else { return Vec::new() };
         let mut warnings = Vec::new();
@@ -160,7 +160,7 @@ impl Facts {
 
     /// The identities that a position depends on; tables that do not exist are left out.
     #[must_use]
-    pub fn table_identities(&self) -> Vec<TableIdentity> {
+    pub(super) fn table_identities(&self) -> Vec<TableIdentity> {
         let Some(publication) = &self.publication else { return Vec::new() };
         let identity = |table: &TableFacts| {
             let membership_oid = publication.membership(table).and_then(|membership| membership.oid);
@@ -174,7 +174,7 @@ impl Facts {
 
 /// How a table is a member of a publication.
 #[derive(Clone, Copy, Debug)]
-pub struct Membership<'a> {
+pub(super) struct Membership<'a> {
     /// OID of the membership; `None` where it comes from its schema or FOR ALL TABLES.
     pub oid: Option<u32>,
     /// Whether a row filter narrows it.
@@ -186,7 +186,7 @@ pub struct Membership<'a> {
 impl PublicationFacts {
     /// How the table is a member; `None` if it is not.
     #[must_use]
-    pub fn membership(&self, table: &TableFacts) -> Option<Membership<'_>> {
+    pub(super) fn membership(&self, table: &TableFacts) -> Option<Membership<'_>> {
         if let Some(member) = self.members.iter().find(|member| member.table_oid == table.oid) {
             let columns = member.columns.as_ref();
             return Some(Membership { oid: Some(member.oid), has_filter: member.has_filter, columns });
@@ -197,7 +197,7 @@ impl PublicationFacts {
 
     /// Whether it can bring rows of tables that are not in `tables`.
     #[must_use]
-    pub fn reaches_beyond(&self, tables: &[TableIdentity]) -> bool {
+    pub(super) fn reaches_beyond(&self, tables: &[TableIdentity]) -> bool {
         self.all_tables
             || !self.schemas.is_empty()
             || self.members.iter().any(|member| !tables.iter().any(|table| table.oid == member.table_oid))
@@ -206,7 +206,7 @@ impl PublicationFacts {
 
 /// The server would let commits wait for the relay, and so for Kafka.
 #[must_use]
-pub fn synchronous(standby_names: &str, application_name: &str) -> Finding {
+pub(super) fn synchronous(standby_names: &str, application_name: &str) -> Finding {
     Finding {
         reason: Reason::SynchronousStandby,
         message: format!(
@@ -219,7 +219,7 @@ pub fn synchronous(standby_names: &str, application_name: &str) -> Finding {
 
 /// All findings as one error; `None` if there are none.
 #[must_use]
-pub fn refusal(findings: &[Finding]) -> Option<SourceError> {
+pub(super) fn refusal(findings: &[Finding]) -> Option<SourceError> {
     let first = findings.first()?;
     let lines = |part: fn(&Finding) -> &str| findings.iter().map(part).collect::<Vec<_>>().join("\n");
     Some(SourceError::Configuration {

@@ -316,6 +316,10 @@ impl PostgresSource {
         let mut cells = std::mem::take(&mut self.cells);
         let decoded = pgoutput::decode(&body, &mut cells);
         let result = match decoded.map_err(|error| self.not_understood(error.to_string()))? {
+            Message::Begin { .. } if self.in_transaction => Err(self.out_of_order("Begin")),
+            Message::Insert { .. } | Message::Commit { .. } if !self.in_transaction => {
+                Err(self.out_of_order("Insert or Commit"))
+            }
             Message::Insert { relation_oid } => match self.known(relation_oid)? {
                 Known::Outbox(relation) if cells.len() == relation.columns.len() => {
                     batch.push_row(Arc::clone(relation), body, cells.drain(..));
@@ -420,6 +424,11 @@ impl PostgresSource {
 
     fn broken(&self, error: std::io::Error) -> SourceError {
         unreachable(format!("the connection to {} broke", self.settings.connect.address), error)
+    }
+
+    fn out_of_order(&self, message: &str) -> SourceError {
+        let place = if self.in_transaction { "inside" } else { "outside of" };
+        self.not_understood(format!("{message} {place} a transaction"))
     }
 
     fn not_understood(&self, what: String) -> SourceError {

@@ -13,7 +13,7 @@ use crate::sink::positions::TableIdentity;
 
 /// What a table of the stream is to us.
 #[derive(Clone, Debug)]
-pub enum Known {
+pub(super) enum Known {
     /// An outbox.
     Outbox(Arc<Relation>),
     /// A table that is not configured.
@@ -22,7 +22,7 @@ pub enum Known {
 
 /// The tables that the stream has announced.
 #[derive(Debug)]
-pub struct Relations {
+pub(super) struct Relations {
     known: HashMap<u32, Known>,
     outboxes: HashMap<u32, TableName>,
     /// Whether every table of the publication is an outbox.
@@ -36,7 +36,7 @@ pub struct Relations {
     "table \"{schema}.{table}\" (OID {oid}) was dropped before its rows were read, and the publication holds other tables \
      than outboxes: whether it was a partition of an outbox cannot be told"
 )]
-pub struct GoneTable {
+pub(super) struct GoneTable {
     schema: String,
     table: String,
     oid: u32,
@@ -45,7 +45,7 @@ pub struct GoneTable {
 impl Relations {
     /// Begins with the configured tables and their OIDs.
     #[must_use]
-    pub fn new(tables: &[TableName], identities: &[TableIdentity], all_are_outboxes: bool) -> Self {
+    pub(super) fn new(tables: &[TableName], identities: &[TableIdentity], all_are_outboxes: bool) -> Self {
         let oid = |name: &TableName| identities.iter().find(|table| table.name == name.plain()).map(|table| table.oid);
         let outboxes = tables.iter().filter_map(|name| Some((oid(name)?, name.clone()))).collect();
         Self { known: HashMap::new(), outboxes, all_are_outboxes, serial: 0 }
@@ -53,13 +53,13 @@ impl Relations {
 
     /// The table of this OID, if the stream has announced it.
     #[must_use]
-    pub fn get(&self, oid: u32) -> Option<&Known> {
+    pub(super) fn get(&self, oid: u32) -> Option<&Known> {
         self.known.get(&oid)
     }
 
     /// Whether the OID is that of a configured table: no question to the catalogue is needed.
     #[must_use]
-    pub fn is_configured(&self, oid: u32) -> bool {
+    pub(super) fn is_configured(&self, oid: u32) -> bool {
         self.outboxes.contains_key(&oid)
     }
 
@@ -68,7 +68,7 @@ impl Relations {
     ///
     /// # Errors
     /// [`GoneTable`]
-    pub fn announce(&mut self, message: &RelationMessage, root: Option<u32>) -> Result<(), GoneTable> {
+    pub(super) fn announce(&mut self, message: &RelationMessage, root: Option<u32>) -> Result<(), GoneTable> {
         let outbox = match root {
             Some(root) => self.outboxes.get(&root).cloned(),
             None => Some(self.of_gone_table(message)?),

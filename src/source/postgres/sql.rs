@@ -12,7 +12,7 @@ use crate::state::Reason;
 
 /// A session that ends with its owner.
 #[derive(Debug)]
-pub struct SqlSession {
+pub(super) struct SqlSession {
     /// Runs statements.
     pub client: Client,
     driver: JoinHandle<()>,
@@ -23,7 +23,7 @@ impl SqlSession {
     ///
     /// # Errors
     /// As [`open`], and what the server says to the login.
-    pub async fn connect(settings: &ConnectSettings) -> Result<Self, SourceError> {
+    pub(super) async fn connect(settings: &ConnectSettings) -> Result<Self, SourceError> {
         let stream = open(settings).await?;
         let mut config = tokio_postgres::Config::new();
         config
@@ -60,7 +60,7 @@ impl SqlSession {
     }
 
     /// Whether the server has ended the session.
-    pub fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 }

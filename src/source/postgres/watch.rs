@@ -30,7 +30,7 @@ const CHECK: Duration = Duration::from_secs(3);
 
 /// A running watch; ends with its owner.
 #[derive(Debug)]
-pub struct Watch {
+pub(super) struct Watch {
     alarms: mpsc::Receiver<SourceError>,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -47,7 +47,7 @@ struct Shared {
 impl Watch {
     /// Begins to watch a stream that begins at `begin`. `walsender_pid` is the server's process of it.
     #[must_use]
-    pub fn start(
+    pub(super) fn start(
         session: SqlSession,
         settings: Arc<PostgresSettings>,
         identity: SourceIdentity,
@@ -67,7 +67,7 @@ impl Watch {
     }
 
     /// Waits for something wrong. Cancel-safe.
-    pub async fn alarm(&mut self) -> SourceError {
+    pub(super) async fn alarm(&mut self) -> SourceError {
         match self.alarms.recv().await {
             Some(alarm) => alarm,
             None => std::future::pending().await,
@@ -75,18 +75,18 @@ impl Watch {
     }
 
     /// Something wrong, if it has been found.
-    pub fn try_alarm(&mut self) -> Option<SourceError> {
+    pub(super) fn try_alarm(&mut self) -> Option<SourceError> {
         self.alarms.try_recv().ok()
     }
 
     /// Tells what the source has confirmed.
-    pub fn set_confirmed(&self, lsn: Lsn) {
+    pub(super) fn set_confirmed(&self, lsn: Lsn) {
         self.shared.confirmed.store(lsn.0, Ordering::Relaxed);
     }
 
     /// Log that the slot holds back, in bytes.
     #[must_use]
-    pub fn retained_bytes(&self) -> Option<u64> {
+    pub(super) fn retained_bytes(&self) -> Option<u64> {
         u64::try_from(self.shared.retained.load(Ordering::Relaxed)).ok()
     }
 }
@@ -158,7 +158,11 @@ impl Watcher {
 
 /// What is no longer as it was, or no longer works; `None` if all is in order.
 #[must_use]
-pub fn changed(facts: &Facts, settings: &PostgresSettings, identity: &SourceIdentity) -> Option<(Reason, String)> {
+pub(super) fn changed(
+    facts: &Facts,
+    settings: &PostgresSettings,
+    identity: &SourceIdentity,
+) -> Option<(Reason, String)> {
     let SourceIdentity::Postgres { system_id, timeline, database, slot, publication, .. } = identity.clone();
     let Some(present) = &facts.publication else {
         let message = format!("publication \"{publication}\" was dropped: rows are no longer published");
