@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::case::assert_complete;
+use crate::support::case::{assert_complete, without_repeats};
 use crate::support::{Case, Kafka, PrivateServer, Version, base_table};
 
 on_each_version!(goes_on_after_a_crash, goes_on_after_a_promotion, promotion_that_lost_events, server_set_back);
@@ -43,8 +43,7 @@ fn goes_on_after_a_promotion(version: Version) {
     case.db.reconnect();
     case.insert("A", "1", "timeline 2");
     relay.wait_health("streaming again", 20, |health| health.status == 200);
-    let mut values = case.values_until("A", "timeline 2", 20);
-    values.dedup();
+    let values = without_repeats(case.values_until("A", "timeline 2", 20));
     assert_eq!(values, ["timeline 1", "timeline 2"]);
     assert_eq!(relay.terminate(), Some(0));
     // and a later start knows the new timeline

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::case::assert_complete;
+use crate::support::case::{assert_complete, without_repeats};
 use crate::support::{Case, Kafka, Outboxd, PrivateKafka, Server, Version, base_table, eventually, holds, size};
 
 on_each_version!(
@@ -50,13 +50,7 @@ fn fr_40_record_too_large_stops(version: Version) {
 
     case.kafka.set_topic_option(&topic, "max.message.bytes", "1000000");
     let _relay = case.start();
-    let values = case.values_until("A", "b1", 20);
-    let mut firsts = Vec::new();
-    for value in values {
-        if !firsts.contains(&value) {
-            firsts.push(value);
-        }
-    }
+    let firsts = without_repeats(case.values_until("A", "b1", 20));
     assert!(firsts == ["small".to_owned(), large, "a2".to_owned(), "b1".to_owned()], "{} records", firsts.len());
 }
 

@@ -1,6 +1,6 @@
 //! Ending: the relay's own stop, and a server that must be able to stop although the relay is attached.
 
-use crate::support::case::assert_complete;
+use crate::support::case::{assert_complete, without_repeats};
 use crate::support::{
     Case, Kafka, Outboxd, PrivateKafka, PrivateServer, Version, base_table, eventually, size, within,
 };
@@ -66,8 +66,7 @@ fn fr_51_a_server_stops_while_idle(version: Version) {
     case.db.reconnect();
     relay.ready();
     case.insert("A", "1", "after");
-    let mut values = case.values_until("A", "after", 20);
-    values.dedup();
+    let values = without_repeats(case.values_until("A", "after", 20));
     assert_eq!(values, ["before", "after"]);
 }
 

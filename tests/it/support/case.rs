@@ -176,3 +176,14 @@ pub(crate) fn assert_complete(records: &[Rec], first: u64, count: u64) -> usize 
     assert!(missing.is_empty(), "missing among {count}: {missing:?} …");
     repeats
 }
+
+/// The values in the order of their first arrival: what a consumer sees that drops repeats.
+pub(crate) fn without_repeats(values: Vec<String>) -> Vec<String> {
+    let mut firsts = Vec::new();
+    for value in values {
+        if !firsts.contains(&value) {
+            firsts.push(value);
+        }
+    }
+    firsts
+}
