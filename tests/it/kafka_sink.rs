@@ -373,6 +373,16 @@ async fn remembers_the_position() {
     let stored = relay.sink.open(&relay.instance.clone()).await.unwrap();
     assert_eq!(stored, Some(position(&relay.instance, 50)));
     assert_eq!(relay.sink.open("another").await.unwrap(), None);
+    // Behind more records of others than are read at first.
+    let producer: rdkafka::producer::BaseProducer =
+        ClientConfig::new().set("bootstrap.servers", broker()).create().unwrap();
+    for _ in 0..10_100 {
+        let foreign = rdkafka::producer::BaseRecord::to(&config.positions_topic).key("another").payload("not ours");
+        producer.send(foreign).unwrap();
+    }
+    rdkafka::producer::Producer::flush(&producer, DEADLINE).unwrap();
+    let stored = relay.sink.open(&relay.instance.clone()).await.unwrap();
+    assert_eq!(stored, Some(position(&relay.instance, 50)));
     relay.sink.close(Duration::from_secs(1)).await;
     delete_topics(&[&topic, &config.positions_topic]).await;
 }

@@ -14,6 +14,7 @@ mod support;
 mod failover;
 mod gaps;
 mod kafka;
+mod kafka_sink;
 mod liveness;
 mod refused;
 mod roles;

@@ -28,7 +28,7 @@ const CONNECTION: &[(&str, &str)] = &[
 /// Defaults of the producer; an option of the user's overrides them.
 const PRODUCER: &[(&str, &str)] = &[
     // Changes come in gulps already: what came together is enqueued within microseconds of each other.
-    ("linger.ms", "2"),
+    ("linger.ms", "1"),
     ("batch.num.messages", "10000"),
     ("statistics.interval.ms", "2000"),
 ];
@@ -213,6 +213,18 @@ mod tests {
         assert_eq!(isolating.get("linger.ms").unwrap(), "0");
         assert_eq!(isolating.get("queue.buffering.max.messages").unwrap(), "0");
         assert!(consumer(&connection, "shop").create_native_config().is_ok());
+    }
+
+    #[test]
+    fn every_mechanism_is_built_in() {
+        for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] {
+            let mut config = config(&[("security.protocol", "sasl_ssl"), ("sasl.mechanism", mechanism)]);
+            config.sasl_username = Some("outboxd".to_owned());
+            config.bootstrap_servers = "127.0.0.1:9".to_owned();
+            let built = producer(&connection(&config, "shop", Some(&Secret::new("x"))), Mode::Isolating);
+            let created: rdkafka::error::KafkaResult<rdkafka::producer::BaseProducer> = built.create();
+            assert!(created.is_ok(), "{mechanism}: {:?}", created.err());
+        }
     }
 
     #[test]

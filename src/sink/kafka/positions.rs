@@ -113,34 +113,42 @@ pub(super) fn read_last(
     partitions: usize,
     instance: &str,
 ) -> Result<Option<PositionRecord>, SinkError> {
-    // A busy instance writes a record every 100 ms, and compaction leaves the newest segment alone: the whole topic may
-    // be large, but one's own record nearly always stands close to the end.
-    if partitions == 1 {
-        let last = read_from(client, config, partitions, instance, Offset::OffsetTail(TAIL_RECORDS))?;
-        if last.seen {
-            return Ok(last.newest());
-        }
-    }
-    read_from(client, config, partitions, instance, Offset::Beginning).map(Last::newest)
-}
-
-fn read_from(
-    client: &ClientConfig,
-    config: &KafkaConfig,
-    partitions: usize,
-    instance: &str,
-    start: Offset,
-) -> Result<Last, SinkError> {
     let topic = &config.positions_topic;
     let failed = |error: KafkaError| unreachable(config, &format!("read the positions topic \"{topic}\""), &error);
     let consumer: BaseConsumer<AskingContext> = client.create_with_context(AskingContext).map_err(failed)?;
+    // Without this the consumer finds no leader at first, and asks again after half a second only.
+    consumer.fetch_metadata(Some(topic), READ_TIMEOUT).map_err(failed)?;
+    let mut ends = BTreeMap::new();
+    for partition in 0..i32::try_from(partitions).unwrap_or(i32::MAX) {
+        ends.insert(partition, consumer.fetch_watermarks(topic, partition, READ_TIMEOUT).map_err(failed)?);
+    }
+    // A busy instance writes a record every 100 ms, and compaction leaves the newest segment alone: the whole topic may
+    // be large, but one's own record nearly always stands close to the end. With one partition the tail tells the last.
+    let from = |(low, high): (i64, i64)| if partitions == 1 { low.max(high - TAIL_RECORDS) } else { low };
+    let last = read_from(&consumer, config, instance, &ends, from)?;
+    if last.seen || ends.values().all(|&ends| from(ends) == ends.0) {
+        return Ok(last.newest());
+    }
+    read_from(&consumer, config, instance, &ends, |(low, _)| low).map(Last::newest)
+}
+
+/// Reads every partition to its end, beginning `from` its lowest and highest offset.
+fn read_from(
+    consumer: &BaseConsumer<AskingContext>,
+    config: &KafkaConfig,
+    instance: &str,
+    ends: &BTreeMap<i32, (i64, i64)>,
+    from: impl Fn((i64, i64)) -> i64,
+) -> Result<Last, SinkError> {
+    let topic = &config.positions_topic;
+    let failed = |error: KafkaError| unreachable(config, &format!("read the positions topic \"{topic}\""), &error);
     let mut assignment = TopicPartitionList::new();
-    let mut open: BTreeSet<i32> = (0..i32::try_from(partitions).unwrap_or(i32::MAX)).collect();
-    for partition in &open {
-        assignment.add_partition_offset(topic, *partition, start).map_err(failed)?;
+    for (partition, ends) in ends {
+        assignment.add_partition_offset(topic, *partition, Offset::Offset(from(*ends))).map_err(failed)?;
     }
     consumer.assign(&assignment).map_err(failed)?;
 
+    let mut open: BTreeSet<i32> = ends.keys().copied().collect();
     let mut last = Last::default();
     let mut deadline = Instant::now() + READ_TIMEOUT;
     let mut trouble = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
@@ -190,7 +198,8 @@ impl Last {
         };
         let record = PositionRecord::parse(payload, instance).map_err(|why| SinkError::Configuration {
             message: format!(
-                "the position record at topic \"{}\", partition {}, offset {}, key \"{instance}\" is not understood: {why}",
+                "the position record at topic \"{}\", partition {}, offset {}, key \"{instance}\" \
+                 is not understood: {why}",
                 message.topic(),
                 message.partition(),
                 message.offset()

@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
-use super::guard::{Fork, Standing, difference, parse_history};
+use super::guard::{Fork, Standing, difference, other_server, parse_history};
 use super::inspect::{self, Facts, refusal};
 use super::settings::PostgresSettings;
 use super::sql::SqlSession;
@@ -77,15 +77,16 @@ pub async fn attach(
 ) -> Result<Attachment, SourceError> {
     let session = SqlSession::connect(&settings.connect).await?;
     let mut facts = read_facts(&session, settings).await?;
-    let lost = past.record.map(|record| Lost { settings, record, wal_end: facts.server.wal_end });
-    if let (Some(lost), None) = (&lost, &facts.publication) {
-        let message = format!("publication \"{}\" was dropped", settings.names.publication);
-        return Err(lost.terminal(Reason::PublicationMissing, message));
-    }
+    let findings = facts.findings(settings);
+    let connected = ReplicationClient::connect(&settings.connect, PARAMETERS).await;
+    // what the catalogue told says more than a refused login
+    let mut client = connected.map_err(|error| refusal(&findings).unwrap_or(error))?;
+    let server = identify(&mut client, settings).await?;
+    let lost = past.record.map(|record| Lost { settings, record, wal_end: server.wal_end });
     if let Some(lost) = &lost {
-        lost.check_tables(&facts)?;
+        lost.check(&server, &facts)?;
     }
-    if let Some(error) = refusal(&facts.findings(settings)) {
+    if let Some(error) = refusal(&findings) {
         return Err(error);
     }
     if facts.publication.is_none() {
@@ -95,7 +96,6 @@ pub async fn attach(
     for warning in facts.warnings(settings) {
         warn!("{warning}");
     }
-    let mut client = ReplicationClient::connect(&settings.connect, PARAMETERS).await?;
     if facts.server.version >= 170_000 {
         run(&mut client, settings, "set up the session", "SET transaction_timeout = 0").await?;
     }
@@ -117,13 +117,14 @@ pub async fn attach(
             made.ok_or_else(|| unreachable("could not make the slot", "it was dropped at once"))?
         }
     };
-    let (identity, wal_end, forks) = identify(&mut client, settings, &facts).await?;
+    let identity = server.identity(settings, &facts);
     start(&mut client, &session, settings, &facts, past.walsender_pid).await?;
     // read again now that nobody else can move it
     let slot = read_slot(&session, settings, facts.server.version).await?.unwrap_or(slot);
     let SourceIdentity::Postgres { tables, .. } = &identity;
     let all_are_outboxes = facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(tables));
-    let standing = Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end, forks };
+    let standing =
+        Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
     Ok(Attachment { session, client, standing, all_are_outboxes })
 }
 
@@ -141,9 +142,17 @@ impl Lost<'_> {
         SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))
     }
 
-    /// Tables that have gone, are others than before, or are no longer published.
-    fn check_tables(&self, facts: &Facts) -> Result<(), SourceError> {
-        let SourceIdentity::Postgres { system_id, timeline, database, slot, tables, .. } = self.record.source.clone();
+    /// Another server, a publication or tables that have gone, are others than before, or are no longer published.
+    fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
+        let SourceIdentity::Postgres { system_id, tables, .. } = &self.record.source;
+        if *system_id != server.system_id {
+            let terminal = other_server(self.record, &server.system_id, &self.settings.names);
+            return Err(SourceError::Terminal(Box::new(terminal)));
+        }
+        if facts.publication.is_none() {
+            let message = format!("publication \"{}\" was dropped", self.settings.names.publication);
+            return Err(self.terminal(Reason::PublicationMissing, message));
+        }
         let was_used = |name: &str| tables.iter().any(|table| table.name == name);
         let absent = facts.tables.iter().find(|(name, table)| table.is_none() && was_used(&name.plain()));
         if let Some((name, _)) = absent {
@@ -151,17 +160,31 @@ impl Lost<'_> {
                 self.terminal(Reason::TableRemade, format!("table \"{}\" was dropped or renamed", name.plain()))
             );
         }
-        let Some(publication) = &facts.publication else { return Ok(()) };
-        let now = SourceIdentity::Postgres {
-            system_id,
-            timeline,
-            database,
-            slot,
-            publication: self.settings.names.publication.clone(),
-            publication_oid: publication.oid,
-            tables: facts.table_identities(),
-        };
+        let now = server.identity(self.settings, facts);
         difference(&self.record.source, &now).map_or(Ok(()), |(reason, message)| Err(self.terminal(reason, message)))
+    }
+}
+
+/// Who the server says it is.
+struct ServerIdentity {
+    system_id: String,
+    timeline: u32,
+    wal_end: Lsn,
+    forks: Vec<Fork>,
+}
+
+impl ServerIdentity {
+    /// With what the catalogue says: everything that a position depends on.
+    fn identity(&self, settings: &PostgresSettings, facts: &Facts) -> SourceIdentity {
+        SourceIdentity::Postgres {
+            system_id: self.system_id.clone(),
+            timeline: self.timeline,
+            database: settings.connect.database.clone(),
+            slot: settings.names.slot.clone(),
+            publication: settings.names.publication.clone(),
+            publication_oid: facts.publication.as_ref().map_or(0, |publication| publication.oid),
+            tables: facts.table_identities(),
+        }
     }
 }
 
@@ -329,16 +352,11 @@ async fn standing_rows(session: &SqlSession, settings: &PostgresSettings, snapsh
 }
 
 /// Asks the server who it is and where its log forked.
-async fn identify(
-    client: &mut ReplicationClient,
-    settings: &PostgresSettings,
-    facts: &Facts,
-) -> Result<(SourceIdentity, Lsn, Vec<Fork>), SourceError> {
+async fn identify(client: &mut ReplicationClient, settings: &PostgresSettings) -> Result<ServerIdentity, SourceError> {
     let rows = run(client, settings, "identify the server", "IDENTIFY_SYSTEM").await?;
     let row = rows.into_iter().next().unwrap_or_default();
     let column = |index: usize| row.get(index).cloned().flatten().unwrap_or_default();
     let timeline: u32 = column(1).parse().unwrap_or_default();
-    let wal_end: Lsn = column(2).parse().unwrap_or_default();
     let mut forks = Vec::new();
     if timeline > 1 {
         let command = format!("TIMELINE_HISTORY {timeline}");
@@ -348,16 +366,7 @@ async fn identify(
             forks = parse_history(&content);
         }
     }
-    let identity = SourceIdentity::Postgres {
-        system_id: column(0),
-        timeline,
-        database: settings.connect.database.clone(),
-        slot: settings.names.slot.clone(),
-        publication: settings.names.publication.clone(),
-        publication_oid: facts.publication.as_ref().map_or(0, |publication| publication.oid),
-        tables: facts.table_identities(),
-    };
-    Ok((identity, wal_end, forks))
+    Ok(ServerIdentity { system_id: column(0), timeline, wal_end: column(2).parse().unwrap_or_default(), forks })
 }
 
 /// Takes the slot and starts the stream at the position that the server has.

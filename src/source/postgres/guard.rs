@@ -91,11 +91,7 @@ impl Standing {
         let SourceIdentity::Postgres { system_id: old_system, timeline: old_timeline, .. } = &record.source;
         let SourceIdentity::Postgres { system_id, timeline, .. } = &self.identity;
         if old_system != system_id {
-            let gap = Gap { from: Some(record.position), to: None };
-            let message = format!(
-                "the server has system identifier {system_id}, and the instance published from {old_system} before"
-            );
-            return Err(Terminal { reason: Reason::OtherServer, message, gap: Some(gap), hint: names.leave_hint() });
+            return Err(other_server(record, system_id, names));
         }
         if old_timeline == timeline {
             return Ok(());
@@ -115,6 +111,18 @@ impl Standing {
             gap: Some(Gap { from, to: Some(record.position) }),
             hint: names.leave_hint(),
         })
+    }
+}
+
+/// The server is another one than the one that was published from.
+#[must_use]
+pub fn other_server(record: &PositionRecord, system_id: &str, names: &Names) -> Terminal {
+    let SourceIdentity::Postgres { system_id: old, .. } = &record.source;
+    Terminal {
+        reason: Reason::OtherServer,
+        message: format!("the server has system identifier {system_id}, and the instance published from {old} before"),
+        gap: Some(Gap { from: Some(record.position), to: None }),
+        hint: names.leave_hint(),
     }
 }
 

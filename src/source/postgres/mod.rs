@@ -124,7 +124,7 @@ impl Attached {
         info!(slot = names.slot, position = %standing.slot, "streaming begins");
         let identity = standing.identity.clone();
         Ok(PostgresSource {
-            watch: Watch::start(session, Arc::clone(&settings), identity, client.backend_pid()),
+            watch: Watch::start(session, Arc::clone(&settings), identity, standing.slot, client.backend_pid()),
             client,
             relations,
             identity: standing.identity,

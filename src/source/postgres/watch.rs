@@ -45,18 +45,19 @@ struct Shared {
 }
 
 impl Watch {
-    /// Begins to watch. `walsender_pid` is the server's process of our stream.
+    /// Begins to watch a stream that begins at `begin`. `walsender_pid` is the server's process of it.
     #[must_use]
     pub fn start(
         session: SqlSession,
         settings: Arc<PostgresSettings>,
         identity: SourceIdentity,
+        begin: Lsn,
         walsender_pid: i32,
     ) -> Self {
         let (sender, alarms) = mpsc::channel(1);
-        let shared = Arc::new(Shared { confirmed: AtomicU64::new(0), retained: AtomicI64::new(-1) });
+        let shared = Arc::new(Shared { confirmed: AtomicU64::new(begin.0), retained: AtomicI64::new(-1) });
         let watcher =
-            Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared), verified: None };
+            Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared), verified: begin };
         let task = tokio::spawn(async move {
             let alarm = watcher.run().await;
             // the receiver has gone when the stream ended first
@@ -103,7 +104,7 @@ struct Watcher {
     walsender_pid: i32,
     shared: Arc<Shared>,
     /// What was confirmed when the catalogue was last found in order.
-    verified: Option<Lsn>,
+    verified: Lsn,
 }
 
 impl Watcher {
@@ -145,11 +146,11 @@ impl Watcher {
             return Ok(refusal(&[inspect::synchronous(&facts.server.standby_names, application_name)]));
         }
         let Some((reason, message)) = changed(&facts, &self.settings, &self.identity) else {
-            self.verified = Some(confirmed);
+            self.verified = confirmed;
             return Ok(None);
         };
-        let from = self.verified.filter(|lsn| *lsn != Lsn::default()).map(Position::Postgres);
-        let gap = Gap { from, to: Some(Position::Postgres(facts.server.wal_end)) };
+        let from = Position::Postgres(self.verified);
+        let gap = Gap { from: Some(from), to: Some(Position::Postgres(facts.server.wal_end)) };
         let hint = self.settings.names.leave_hint();
         Ok(Some(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))))
     }
