@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::case::{assert_complete, without_repeats};
+use crate::support::case::without_repeats;
 use crate::support::walsender::SlotHolder;
 use crate::support::{
     Case, Kafka, Outboxd, PrivateKafka, PrivateServer, Version, base_table, eventually, holds, lsn, signal, size,
@@ -132,8 +132,7 @@ fn fr_04_broker_slow(version: Version) {
             && relay.memory() < 200 << 20
     });
     broker.thaw();
-    let records = case.consume("A", usize::try_from(count).unwrap() + 20, 60);
-    assert_complete(&records, 0, count + 20);
+    case.consume_complete("A", 0, count + 20, 60);
     assert_eq!(case.slot().unwrap().active_pid, Some(walsender), "the connection was made again");
 }
 
