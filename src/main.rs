@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let checks = SinkChecks { option: option_finding, ..SinkChecks::default() };
     let load = |options: &cli::Options| Config::load_with(options.config.as_deref(), &options.overrides(), &checks);
     match Cli::parse().command {
-        Command::Run(options) => load(&options).map_or_else(|error| refuse(&error), |config| start(config)),
+        Command::Run(options) => load(&options).map_or_else(|error| refuse(&error), start),
         Command::Config { command: ConfigCommand::Check(options) } => match load(&options) {
             Ok(config) => {
                 print!("{}", cli::check_report(&config));

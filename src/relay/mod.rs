@@ -183,6 +183,7 @@ impl<K: Sink> Relay<K> {
             generation: record.as_ref().map_or(0, |record| record.generation) + 1,
             source: attached.identity().clone(),
             position: attached.position(),
+            verified: attached.position(),
         };
         Ok((attached.verify(record.as_ref())?, start))
     }

@@ -175,6 +175,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
     /// Closes the source first (a server that is stopping waits until our connection is gone), then commits what the sink still acknowledges, so that it is not sent again.
     async fn leave(self) {
         let Self { source, sink, mut window, template, mut committed, .. } = self;
+        let verified = source.verified();
         source.close().await;
         let mut acknowledgements = Acknowledgements::default();
         let linger = async {
@@ -187,7 +188,8 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 if durable > committed
                     && let Some(position) = durable
                 {
-                    sink.commit(&PositionRecord { position, ..template.clone() })?;
+                    let verified = verified.min(position);
+                    sink.commit(&PositionRecord { position, verified, ..template.clone() })?;
                 }
                 sink.acknowledged(&mut acknowledgements).await?;
                 for ack in acknowledgements.acks.drain(..) {
@@ -329,7 +331,9 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         if self.last_commit.elapsed() < interval {
             return Ok(());
         }
-        let record = PositionRecord { position, ..self.template.clone() };
+        // the commit itself is not a check: what it covers was read since the last one
+        let verified = self.source.verified().min(position);
+        let record = PositionRecord { position, verified, ..self.template.clone() };
         if self.sink.commit(&record)? {
             self.asked = Some(position);
             self.last_commit = Instant::now();

@@ -121,6 +121,10 @@ impl Source for ScriptedSource {
         Duration::ZERO
     }
 
+    fn verified(&self) -> Position {
+        at(1)
+    }
+
     fn retained_bytes(&self) -> Option<u64> {
         None
     }
@@ -252,6 +256,7 @@ async fn run(reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> (Optio
             tables: Vec::new(),
         },
         position: at(1),
+        verified: at(1),
     };
     let mut router = Router::new(&config);
     let stop = CancellationToken::new();

@@ -58,8 +58,11 @@ pub struct PositionRecord {
     pub generation: u64,
     /// What the position refers to.
     pub source: SourceIdentity,
-    /// Everything before it is published.
+    /// Everything before it is published, as far as the source brought it.
     pub position: Position,
+    /// Where the source was last found to bring everything: a mishap that is noticed after this may hide events from here
+    /// on. Never ahead of `position`.
+    pub verified: Position,
 }
 
 impl PositionRecord {
@@ -102,7 +105,14 @@ mod tests {
             tables: Vec::new(),
         };
         let position = Position::Postgres(Lsn(9));
-        let record = PositionRecord { version: FORMAT, instance: "shop".to_owned(), generation: 1, source, position };
+        let record = PositionRecord {
+            version: FORMAT,
+            instance: "shop".to_owned(),
+            generation: 1,
+            source,
+            position,
+            verified: position,
+        };
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(PositionRecord::parse(text.as_bytes(), "shop"), Ok(record));
         for (text, why) in [

@@ -238,7 +238,14 @@ mod tests {
             tables: Vec::new(),
         };
         let position = Position::Postgres(Lsn(lsn));
-        PositionRecord { version: FORMAT, instance: "shop".to_owned(), generation: 1, source, position }
+        PositionRecord {
+            version: FORMAT,
+            instance: "shop".to_owned(),
+            generation: 1,
+            source,
+            position,
+            verified: position,
+        }
     }
 
     #[tokio::test]

@@ -32,6 +32,10 @@ pub trait Source: Send {
     /// How long nothing has come from the server.
     fn silent_for(&self) -> Duration;
 
+    /// The position up to which the server is known to bring every row: what is behind it was not yet checked against the
+    /// server's catalogue.
+    fn verified(&self) -> Position;
+
     /// Log that the relay's position holds back on the server, in bytes, if known.
     fn retained_bytes(&self) -> Option<u64>;
 

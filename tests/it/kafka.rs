@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::support::case::assert_complete;
-use crate::support::{Case, Kafka, Outboxd, PrivateKafka, Server, Version, base_table, eventually, holds, size};
+use crate::support::case::without_repeats;
+use crate::support::{Case, Kafka, Outboxd, PrivateKafka, Server, Version, base_table, holds, size};
 
 on_each_version!(
     fr_40_record_too_large_stops,
@@ -50,13 +50,7 @@ fn fr_40_record_too_large_stops(version: Version) {
 
     case.kafka.set_topic_option(&topic, "max.message.bytes", "1000000");
     let _relay = case.start();
-    let values = case.values_until("A", "b1", 20);
-    let mut firsts = Vec::new();
-    for value in values {
-        if !firsts.contains(&value) {
-            firsts.push(value);
-        }
-    }
+    let firsts = without_repeats(case.values_until("A", "b1", 20));
     assert!(firsts == ["small".to_owned(), large, "a2".to_owned(), "b1".to_owned()], "{} records", firsts.len());
 }
 
@@ -124,8 +118,7 @@ fn fr_43_broker_away(version: Version) {
     assert_eq!(relay.health().map(|health| health.status), Some(503));
     broker.start_again();
     relay.wait_health("streaming again", 30, |health| health.status == 200);
-    let records = case.consume("A", 50_100, 60);
-    assert_complete(&records, 0, 50_100);
+    case.consume_complete("A", 0, 50_100, 60);
     assert_eq!(relay.terminate(), Some(0));
 }
 
@@ -200,11 +193,7 @@ fn broker_restarts_under_load(version: Version) {
         broker.start_again();
     }
     relay.wait_health("streaming again", 30, |health| health.status == 200);
-    eventually("all 15,000 events", 60, || {
-        let records = case.kafka.read_all(&case.topic("A"));
-        let found: std::collections::HashSet<_> = records.iter().map(crate::support::Rec::text).collect();
-        (found.len() == 15_000).then(|| assert_complete(&records, 0, 15_000))
-    });
+    case.consume_complete("A", 0, 15_000, 60);
 }
 
 /// Proves that positions are not kept in a topic that forgets them.

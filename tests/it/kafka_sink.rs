@@ -159,6 +159,7 @@ fn position(instance: &str, events: usize) -> PositionRecord {
         generation: 1,
         source,
         position: Position::Postgres(Lsn(events as u64)),
+        verified: Position::Postgres(Lsn(events as u64)),
     }
 }
 

@@ -6,7 +6,13 @@
 //!
 //! Tests named `fr_NN` hold an input that a user of some relay reported, with the right outcome.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::as_conversions,
+    reason = "a test may panic"
+)]
 
 #[macro_use]
 mod support;

@@ -1,5 +1,6 @@
 //! Rights and passwords of the role that the relay works as.
 
+use crate::support::case::without_repeats;
 use crate::support::postgres::Server;
 use crate::support::{Case, Outboxd, Version, eventually, quote};
 
@@ -121,7 +122,6 @@ fn fr_10_password_changes(version: Version) {
     std::fs::write(&file, "two").unwrap();
     relay.wait_health("mended", 40, |health| health.status == 200);
     case.insert("A", "1", "three");
-    let mut values = case.values_until("A", "three", 20);
-    values.dedup();
+    let values = without_repeats(case.values_until("A", "three", 20));
     assert_eq!(values, ["one", "two", "three"]);
 }

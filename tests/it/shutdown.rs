@@ -1,6 +1,6 @@
 //! Ending: the relay's own stop, and a server that must be able to stop although the relay is attached.
 
-use crate::support::case::assert_complete;
+use crate::support::case::without_repeats;
 use crate::support::{
     Case, Kafka, Outboxd, PrivateKafka, PrivateServer, Version, base_table, eventually, size, within,
 };
@@ -25,8 +25,7 @@ fn sigterm_drains(version: Version) {
     assert!(case.slot().unwrap().active_pid.is_none(), "the slot is still in use");
     let _relay = case.start();
     case.insert_many("A", 5_000, 10, 10);
-    let records = case.consume("A", 5_010, 40);
-    let repeats = assert_complete(&records, 0, 5_010);
+    let repeats = case.consume_complete("A", 0, 5_010, 40);
     assert_eq!(repeats, 0, "a stop in good order repeats nothing");
 }
 
@@ -48,7 +47,7 @@ fn sigterm_while_the_broker_is_away(version: Version) {
     assert!(code.is_some(), "ended by a signal");
     broker.start_again();
     let _relay = case.start();
-    assert_complete(&case.consume("A", 110, 30), 0, 110);
+    case.consume_complete("A", 0, 110, 30);
 }
 
 /// Proves that the server stops at once while the relay has nothing to do, and that the relay comes back by itself.
@@ -66,8 +65,7 @@ fn fr_51_a_server_stops_while_idle(version: Version) {
     case.db.reconnect();
     relay.ready();
     case.insert("A", "1", "after");
-    let mut values = case.values_until("A", "after", 20);
-    values.dedup();
+    let values = without_repeats(case.values_until("A", "after", 20));
     assert_eq!(values, ["before", "after"]);
 }
 
@@ -92,12 +90,7 @@ fn stop_with_backlog(version: Version, count: u64, per_transaction: u64) {
     relay.wait_health("streaming again", 60, |health| health.status == 200 && health.phase() == "streaming");
     let last = 10 + count;
     case.insert_many("A", last, 1, 1);
-    // repeats are allowed, so this waits for the last one and not for a number
-    let records = eventually("the last event", 120, || {
-        let records = case.kafka.read_all(&case.topic("A"));
-        records.iter().any(|record| record.text() == last.to_string()).then_some(records)
-    });
-    assert_complete(&records, 0, last + 1);
+    case.consume_complete("A", 0, last + 1, 120);
 }
 
 /// Proves that the server stops although the relay cannot confirm anything.

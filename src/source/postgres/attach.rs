@@ -110,7 +110,7 @@ pub(super) async fn attach(
         None => {
             if let Some(lost) = &lost {
                 let message = format!("slot \"{}\" was dropped", settings.names.slot);
-                return Err(lost.terminal(Reason::SlotMissing, message));
+                return Err(lost.terminal_from(lost.record.position, Reason::SlotMissing, message));
             }
             make_slot(&mut client, &session, settings, facts.server.version, board).await?;
             let made = read_slot(&session, settings, facts.server.version).await?;
@@ -136,8 +136,13 @@ struct Lost<'a> {
 }
 
 impl Lost<'_> {
+    /// Rows may be missing from the last check of the catalogue on.
     fn terminal(&self, reason: Reason, message: String) -> SourceError {
-        let gap = Gap { from: Some(self.record.position), to: Some(Position::Postgres(self.wal_end)) };
+        self.terminal_from(self.record.verified, reason, message)
+    }
+
+    fn terminal_from(&self, from: Position, reason: Reason, message: String) -> SourceError {
+        let gap = Gap { from: Some(from), to: Some(Position::Postgres(self.wal_end)) };
         let hint = self.settings.names.leave_hint();
         SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))
     }

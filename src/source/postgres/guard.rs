@@ -64,7 +64,8 @@ impl Standing {
             return end(Reason::OtherSlot, message, published, self.slot);
         }
         if let Some((reason, message)) = difference(&record.source, &self.identity) {
-            return end(reason, message, published, self.wal_end);
+            let Position::Postgres(verified) = record.verified;
+            return end(reason, message, verified, self.wal_end);
         }
         if self.slot > published {
             let message = format!(
@@ -191,6 +192,7 @@ mod tests {
             generation: 1,
             source: identity(1),
             position: Position::Postgres(Lsn(position)),
+            verified: Position::Postgres(Lsn(position)),
         }
     }
 

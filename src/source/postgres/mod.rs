@@ -236,6 +236,10 @@ impl Source for PostgresSource {
         self.client.last_read().elapsed()
     }
 
+    fn verified(&self) -> Position {
+        Position::Postgres(self.watch.verified())
+    }
+
     fn retained_bytes(&self) -> Option<u64> {
         self.watch.retained_bytes()
     }

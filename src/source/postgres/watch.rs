@@ -40,6 +40,8 @@ pub(super) struct Watch {
 struct Shared {
     /// What the source has confirmed: where a gap may begin.
     confirmed: AtomicU64,
+    /// What was confirmed when the catalogue was last found in order.
+    verified: AtomicU64,
     /// Log that the slot holds back, in bytes; -1 until known.
     retained: AtomicI64,
 }
@@ -55,9 +57,12 @@ impl Watch {
         walsender_pid: i32,
     ) -> Self {
         let (sender, alarms) = mpsc::channel(1);
-        let shared = Arc::new(Shared { confirmed: AtomicU64::new(begin.0), retained: AtomicI64::new(-1) });
-        let watcher =
-            Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared), verified: begin };
+        let shared = Arc::new(Shared {
+            confirmed: AtomicU64::new(begin.0),
+            verified: AtomicU64::new(begin.0),
+            retained: AtomicI64::new(-1),
+        });
+        let watcher = Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let alarm = watcher.run().await;
             // the receiver has gone when the stream ended first
@@ -84,6 +89,12 @@ impl Watch {
         self.shared.confirmed.store(lsn.0, Ordering::Relaxed);
     }
 
+    /// What was confirmed when the catalogue was last found in order.
+    #[must_use]
+    pub(super) fn verified(&self) -> Lsn {
+        Lsn(self.shared.verified.load(Ordering::Relaxed))
+    }
+
     /// Log that the slot holds back, in bytes.
     #[must_use]
     pub(super) fn retained_bytes(&self) -> Option<u64> {
@@ -103,8 +114,6 @@ struct Watcher {
     identity: SourceIdentity,
     walsender_pid: i32,
     shared: Arc<Shared>,
-    /// What was confirmed when the catalogue was last found in order.
-    verified: Lsn,
 }
 
 impl Watcher {
@@ -146,10 +155,10 @@ impl Watcher {
             return Ok(refusal(&[inspect::synchronous(&facts.server.standby_names, application_name)]));
         }
         let Some((reason, message)) = changed(&facts, &self.settings, &self.identity) else {
-            self.verified = confirmed;
+            self.shared.verified.store(confirmed.0, Ordering::Relaxed);
             return Ok(None);
         };
-        let from = Position::Postgres(self.verified);
+        let from = Position::Postgres(Lsn(self.shared.verified.load(Ordering::Relaxed)));
         let gap = Gap { from: Some(from), to: Some(Position::Postgres(facts.server.wal_end)) };
         let hint = self.settings.names.leave_hint();
         Ok(Some(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))))

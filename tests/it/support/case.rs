@@ -137,6 +137,21 @@ impl Case {
         self.kafka.consume(&self.topic(kind), count, seconds)
     }
 
+    /// Waits until the payloads `first..first + count` of [`Case::insert_many`] have all arrived; panics unless each
+    /// key's are in order once repeats are dropped. Returns how many were repeats.
+    #[track_caller]
+    pub(crate) fn consume_complete(&self, kind: &str, first: u64, count: u64, seconds: u64) -> usize {
+        let mut seen = std::collections::HashSet::new();
+        let wanted = usize::try_from(count).unwrap();
+        let records = self.kafka.consume_until(&self.topic(kind), seconds, |records| {
+            if let Some(newest) = records.last() {
+                seen.insert(newest.text());
+            }
+            seen.len() >= wanted
+        });
+        assert_complete(&records, first, count)
+    }
+
     /// The values, as text, of all records of a kind, once one of them is `last`. Since records of a key come in
     /// order, this shows what has *not* been published too.
     #[track_caller]
@@ -155,10 +170,8 @@ impl Case {
     }
 }
 
-/// Panics unless the payloads `first..first + count` of [`Case::insert_many`] have all arrived and, after repeats are
-/// dropped, each key's are in order. Returns how many were repeats.
 #[track_caller]
-pub(crate) fn assert_complete(records: &[Rec], first: u64, count: u64) -> usize {
+fn assert_complete(records: &[Rec], first: u64, count: u64) -> usize {
     let mut seen = std::collections::HashSet::new();
     let mut newest = std::collections::HashMap::new();
     let mut repeats = 0;
@@ -175,4 +188,15 @@ pub(crate) fn assert_complete(records: &[Rec], first: u64, count: u64) -> usize 
     let missing: Vec<_> = (first..first + count).filter(|number| !seen.contains(number)).take(10).collect();
     assert!(missing.is_empty(), "missing among {count}: {missing:?} …");
     repeats
+}
+
+/// The values in the order of their first arrival: what a consumer sees that drops repeats.
+pub(crate) fn without_repeats(values: Vec<String>) -> Vec<String> {
+    let mut firsts = Vec::new();
+    for value in values {
+        if !firsts.contains(&value) {
+            firsts.push(value);
+        }
+    }
+    firsts
 }

@@ -142,17 +142,31 @@ impl Kafka {
     /// in order within each partition.
     #[track_caller]
     pub(crate) fn consume(&self, topic: &str, count: usize, seconds: u64) -> Vec<Rec> {
+        self.consume_until(topic, seconds, |records| records.len() >= count)
+    }
+
+    /// Reads a topic from its beginning until what was read is enough; asked at the beginning and after each record.
+    #[track_caller]
+    pub(crate) fn consume_until(
+        &self,
+        topic: &str,
+        seconds: u64,
+        mut is_enough: impl FnMut(&[Rec]) -> bool,
+    ) -> Vec<Rec> {
         let begin = Instant::now();
         let limit = within(seconds);
         let consumer = self.consumer();
         let found = super::eventually(&format!("topic {topic}"), seconds, || partitions(&consumer, topic));
         assign(&consumer, topic, found);
-        let mut records = Vec::with_capacity(count);
-        while records.len() < count {
-            assert!(begin.elapsed() < limit, "{} of {count} records in {topic} within {limit:?}", records.len());
+        let mut records = Vec::new();
+        while !is_enough(&records) {
             // errors pass by themselves: the end of a partition, a broker that is away
-            if let Some(Ok(message)) = consumer.poll(Duration::from_millis(100)) {
-                records.push(Rec::of(&message));
+            loop {
+                assert!(begin.elapsed() < limit, "{} records in {topic}, too few within {limit:?}", records.len());
+                if let Some(Ok(message)) = consumer.poll(Duration::from_millis(100)) {
+                    records.push(Rec::of(&message));
+                    break;
+                }
             }
         }
         records

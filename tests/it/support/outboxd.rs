@@ -137,6 +137,7 @@ impl Outboxd {
                 }
                 last = Some(health);
             }
+            assert!(!self.has_ended(), "the relay has ended; waited for: {what}; last answer of /readyz: {last:?}");
             assert!(begin.elapsed() < limit, "not within {limit:?}: {what}; last answer of /readyz: {last:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -186,6 +187,12 @@ impl Outboxd {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
         line.split_whitespace().nth(1).map_or(0, |kib| kib.parse::<u64>().unwrap() * 1024)
+    }
+
+    /// Whether it is a zombie, which waits for us to ask for its exit code.
+    fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
     }
 
     pub(crate) fn is_running(&mut self) -> bool {

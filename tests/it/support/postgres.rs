@@ -286,6 +286,8 @@ impl Drop for Database {
     fn drop(&mut self) {
         // a server that the test has stopped needs no tidying
         let Ok(session) = Session::try_connect(&self.server.url("postgres")) else { return };
+        // a test may have asked for a synchronous standby that there is not
+        let _ = session.try_run("SET synchronous_commit = local; SET statement_timeout = '60s'");
         let name = &self.name;
         // one that is left behind would hold up every new slot of the server
         let prepared = format!("SELECT gid FROM pg_prepared_xacts WHERE database = '{name}'");
