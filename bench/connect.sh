@@ -6,7 +6,8 @@ source "${SERVICES:-$here/../tests/services}/lib.sh"
 
 usage() {
   cat <<'USAGE'
-usage: connect.sh start DIR BOOTSTRAP CONNECTOR.properties
+usage: connect.sh fetch               fetch the jars only
+       connect.sh start DIR BOOTSTRAP CONNECTOR.properties
        connect.sh stop DIR            SIGTERM, wait; prints CPU seconds and memory first
        connect.sh stat DIR            CPU seconds, RSS, peak RSS of the running worker
 DIR keeps worker.properties, the offsets file, the log and stat files. "start" returns once
@@ -15,16 +16,23 @@ In CONNECTOR.properties ${NAME} is replaced by the environment variable of that 
 (a name that is not set stays, so ${routedByValue} survives).
 environment:
   JAVA_HOME        Java 17 or later (else: java on PATH)
-  CONNECT_JARS     folder for the jars, may be shared (default: DIR/jars)
+  CONNECT_JARS     folder for the jars, may be shared (default: ~/.cache/outboxd-bench/connect)
   CONNECT_JVM      JVM options (default: "-Xms256M -Xmx2G -XX:+UseG1GC", as Kafka's own script)
   CONNECT_PORT     REST port on 127.0.0.1 (default: 58083)
   WORKER_PROPS     extra worker.properties lines, separated by newlines
   WAIT             1: wait until the task says that it streams (up to 120 s)
 USAGE
 }
+jars=${CONNECT_JARS:-$HOME/.cache/outboxd-bench/connect}
+fetch_into() {
+  echo "fetching Kafka Connect and Debezium" >&2
+  mvn -q -B -f "$here/connect/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+    -DincludeScope=runtime -DoutputDirectory="$1" >&2
+}
+fetch() { once "$(sha256sum "$here/connect/pom.xml" | cut -d' ' -f1)" "$jars" fetch_into; }
+if [[ ${1:-} == fetch ]]; then fetch; exit; fi
 [[ $# -ge 2 ]] || { usage >&2; exit 2; }
 cmd=$1; mkdir -p "$2"; dir=$(cd "$2" && pwd); shift 2
-jars=${CONNECT_JARS:-$dir/jars}
 pidfile=$dir/connect.pid
 
 stat_line() {
@@ -39,7 +47,7 @@ start() {
   local bootstrap=$1 conf=$2 i
   [[ -f "$conf" ]] || die "no such file: $conf"
   running "$pidfile" && die "already running: pid $(cat "$pidfile")"
-  fetch_jars "$here/connect/pom.xml" "$jars"
+  fetch
   cat > "$dir/worker.properties" <<PROPS
 bootstrap.servers=$bootstrap
 listeners=http://127.0.0.1:${CONNECT_PORT:-58083}

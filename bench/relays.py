@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 
 CONFIG = """name = "{slot}"
 [source.postgres]
-url = "postgres://{user}@{host}:{port}/{database}"
+url = "postgres://{user}@{host}:{port}/{database}?sslmode=disable"
 slot = "{slot}"
 publication = "{publication}"
 start = "now"
