@@ -11,6 +11,7 @@
 #[macro_use]
 mod support;
 
+mod crash;
 mod failover;
 mod gaps;
 mod kafka;
