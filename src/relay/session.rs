@@ -98,7 +98,8 @@ pub(super) struct Session<'a, S, K> {
     acknowledgements: Acknowledgements,
     committed: Option<Position>,
     asked: Option<Position>,
-    last_commit: Instant,
+    /// `None` until the first one, which does not wait for the interval.
+    last_commit: Option<Instant>,
     has_news: bool,
     reading_since: Option<Instant>,
     last_acknowledged: Instant,
@@ -133,7 +134,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             acknowledgements: Acknowledgements::default(),
             committed: None,
             asked: None,
-            last_commit: now,
+            last_commit: None,
             has_news: true,
             reading_since: None,
             last_acknowledged: now,
@@ -328,7 +329,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
     /// Commits the durable position if it has moved and the last commit is older than `interval`.
     fn commit_if(&mut self, interval: Duration) -> Result<(), End> {
         let Some(position) = self.window.durable().filter(|durable| Some(*durable) > self.asked) else { return Ok(()) };
-        if self.last_commit.elapsed() < interval {
+        if self.last_commit.is_some_and(|last| last.elapsed() < interval) {
             return Ok(());
         }
         // the commit itself is not a check: what it covers was read since the last one
@@ -336,7 +337,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         let record = PositionRecord { position, verified, ..self.template.clone() };
         if self.sink.commit(&record)? {
             self.asked = Some(position);
-            self.last_commit = Instant::now();
+            self.last_commit = Some(Instant::now());
             self.has_news = false;
         }
         Ok(())
