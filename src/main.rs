@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -41,9 +42,7 @@ fn start(config: Config) -> ExitCode {
         eprintln!("error: {}", outboxd::chain(&error));
         return ExitCode::from(REFUSED);
     }
-    let ended =
-        tokio::runtime::Runtime::new().map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(run(config)));
-    match ended {
+    match block_on(config) {
         Ok(Outcome::Stopped) => ExitCode::SUCCESS,
         Ok(Outcome::Terminal) => ExitCode::from(TERMINAL),
         Ok(Outcome::Refused { message, hint }) => {
@@ -61,4 +60,13 @@ fn start(config: Config) -> ExitCode {
             }
         },
     }
+}
+
+/// Runs the relay on this thread: it is one loop, and a second thread would only add wake-ups between the two.
+fn block_on(config: Config) -> anyhow::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(run(config));
+    // a look-up at a broker that is away would hold up the end
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
 }

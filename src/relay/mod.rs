@@ -113,6 +113,9 @@ impl<K: Sink> Relay<K> {
             let end = match self.prepare_or_stop().await {
                 Err(end) => end,
                 Ok((source, start)) => {
+                    if self.has_run {
+                        self.reporter.metrics().source_reconnects.inc();
+                    }
                     self.has_run = true;
                     self.reporter.begin();
                     // acknowledgements of this session must not be taken for the next one's
@@ -133,7 +136,6 @@ impl<K: Sink> Relay<K> {
                 Next::AtOnce => {}
                 Next::Poll => self.pause(POLL).await,
                 Next::Retry => {
-                    self.reporter.metrics().source_reconnects.inc();
                     let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
                     self.pause(pause).await;
                 }

@@ -117,6 +117,9 @@ pub(super) async fn attach(
             made.ok_or_else(|| unreachable("could not make the slot", "it was dropped at once"))?
         }
     };
+    if facts.server.version >= 170_000 && settings.failover_slot && !slot.failover && slot.active_pid.is_none() {
+        enable_failover(&mut client, settings).await?;
+    }
     let identity = server.identity(settings, &facts);
     start(&mut client, &session, settings, &facts, past.walsender_pid).await?;
     // read again now that nobody else can move it
@@ -365,6 +368,17 @@ async fn standing_rows(
         hint: "set source.postgres.start = \"now\" to publish only what is committed from now on, or empty the table"
             .to_owned(),
     })
+}
+
+/// Has standbys keep a slot that was made without that. The relay works without it, so a refusal is only told.
+async fn enable_failover(client: &mut ReplicationClient, settings: &PostgresSettings) -> Result<(), SourceError> {
+    let slot = &settings.names.slot;
+    let command = format!("ALTER_REPLICATION_SLOT {} (FAILOVER true)", quote_identifier(slot));
+    match client.query(&command).await.map_err(|error| broken(settings, "switch failover on", error))? {
+        Ok(_) => info!(slot, "standbys keep the slot from now on"),
+        Err(error) => warn!(slot, %error, "could not have standbys keep the slot"),
+    }
+    Ok(())
 }
 
 /// Asks the server who it is and where its log forked.

@@ -85,6 +85,8 @@ pub(super) struct SlotFacts {
     pub invalidation: Option<String>,
     /// Log that it holds back, in bytes.
     pub retained_bytes: Option<i64>,
+    /// Whether standbys keep it too; false before 17.
+    pub(super) failover: bool,
 }
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
@@ -191,10 +193,11 @@ pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Op
         160_000.. => "CASE WHEN conflicting THEN 'conflict with recovery' END",
         _ => "NULL::text",
     };
+    let failover = if version >= 170_000 { "failover" } else { "false" };
     let sql = format!(
         "SELECT plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status, {invalidation}, \
          (pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() \
-            ELSE pg_current_wal_lsn() END, restart_lsn))::int8 \
+            ELSE pg_current_wal_lsn() END, restart_lsn))::int8, {failover} \
          FROM pg_replication_slots WHERE slot_name = $1::text::name"
     );
     let Some(row) = client.query_opt(&sql, &[&name]).await? else { return Ok(None) };
@@ -207,6 +210,7 @@ pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Op
         wal_status: row.try_get(4)?,
         invalidation: row.try_get(5)?,
         retained_bytes: row.try_get(6)?,
+        failover: row.try_get(7)?,
     }))
 }
 
