@@ -147,6 +147,8 @@ def report(runs, rows):
         out.append(f"| {r['relay']} | {ms['p50']} | {ms['p99']} | {ms['max']} | {sent['p50']} | {sent['p99']} | {ratio} |"
                    f" {commit['p50']}; {commit['p99']} | {r.get('cpu_s', '')} | {r.get('peak_rss_mib', '')} |"
                    f" {r['missing']} / {r['repeats']} |")
+    loads = [r["load"] for r in runs]
+    out += ["", f"{os.cpu_count()} CPUs; load average {min(loads):.1f} to {max(loads):.1f} during the runs."]
     return "\n".join(out) + "\n"
 
 
