@@ -337,7 +337,7 @@ fn fr_46_killed_at_random_moments(version: Version) {
             // perhaps while it starts
             std::thread::sleep(Duration::from_millis(dice.below(1500)));
         }
-        let lately = SystemTime::now() - within(1);
+        let lately = SystemTime::now() - Duration::from_secs(1);
         relay.kill9();
         ledger.read_to_end();
         bound += window / load.bytes + ledger.taken_since(lately);
