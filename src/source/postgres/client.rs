@@ -4,7 +4,7 @@
 //! the relay depends on both (PostgreSQL manual, chapters "Message Flow" and "Streaming Replication Protocol").
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use fallible_iterator::FallibleIterator;
@@ -339,8 +339,7 @@ impl ReplicationClient {
         body.put_u64(written);
         body.put_u64(flushed);
         body.put_u64(flushed);
-        // the client's clock: the server only shows it
-        body.put_i64(0);
+        body.put_i64(postgres_clock());
         body.put_u8(u8::from(ask_reply));
         frontend::CopyData::new(body.freeze())?.write(&mut self.write);
         tokio::time::timeout(Duration::from_secs(5), self.flush())
@@ -396,6 +395,13 @@ impl ReplicationClient {
         let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a message has an impossible length");
         Ok(Some(length.ok_or_else(wrong)? + 1))
     }
+}
+
+/// Microseconds since 2000-01-01 UTC: `pg_stat_replication.reply_time` shows it.
+fn postgres_clock() -> i64 {
+    const POSTGRES_EPOCH: Duration = Duration::from_secs(946_684_800);
+    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().saturating_sub(POSTGRES_EPOCH);
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn password(settings: &ConnectSettings) -> Result<Secret, SourceError> {

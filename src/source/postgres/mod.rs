@@ -12,7 +12,10 @@
 
 mod attach;
 mod catalog;
+#[cfg(not(fuzzing))]
 mod client;
+#[cfg(fuzzing)]
+pub mod client;
 mod error;
 mod guard;
 mod inspect;
@@ -181,7 +184,7 @@ impl Source for PostgresSource {
         loop {
             self.settle().await?;
             self.drain(batch)?;
-            if !batch.is_empty() || self.is_reply_due {
+            if !batch.is_empty() || self.wants_word() {
                 return Ok(());
             }
             if self.pending.is_some() {
@@ -216,8 +219,7 @@ impl Source for PostgresSource {
             has_moved = true;
         }
         let since = self.last_status.elapsed();
-        let must_reply = self.is_reply_due && since >= REPLY_INTERVAL;
-        if !has_moved && !must_reply && since < STATUS_INTERVAL {
+        if !has_moved && !self.wants_word() && since < STATUS_INTERVAL {
             return Ok(());
         }
         // an answer makes a quiet stream tell that it lives
@@ -229,7 +231,8 @@ impl Source for PostgresSource {
     }
 
     fn wants_word(&self) -> bool {
-        self.is_reply_due
+        // an answer that is not due yet is left to the relay's next tick
+        self.is_reply_due && self.last_status.elapsed() >= REPLY_INTERVAL
     }
 
     fn silent_for(&self) -> Duration {

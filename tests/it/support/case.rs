@@ -56,7 +56,7 @@ impl Case {
             .set("source.postgres.url", self.db.url())
             .set("sink.kafka.bootstrap-servers", self.kafka.bootstrap.as_str())
             .set("sink.kafka.positions-topic", self.positions_topic())
-            .set("log.level", "debug")
+            .set("log.level", "debug,tokio_postgres=info,rustls=info")
     }
 
     /// Starts the relay and waits until it streams.

@@ -236,6 +236,13 @@ impl Outboxd {
 
 impl Drop for Outboxd {
     fn drop(&mut self) {
+        if std::thread::panicking() && self.is_running() {
+            for path in ["/readyz", "/metrics"] {
+                let body = self.get(path).map(|(_, body)| body).unwrap_or_default();
+                let lines = body.lines().filter(|line| !line.starts_with('#') && !line.contains("_bucket{"));
+                eprintln!("--- {path} of outboxd:\n{}", lines.collect::<Vec<_>>().join("\n"));
+            }
+        }
         if self.is_running() {
             let _ = self.child.kill();
             let _ = self.child.wait();
