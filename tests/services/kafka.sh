@@ -76,6 +76,8 @@ transaction.state.log.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+# a broker that a test has stopped for a while is still the one that leads
+broker.session.timeout.ms=600000
 log.cleaner.dedupe.buffer.size=4194304
 ${KAFKA_PROPS:-}
 PROPS
