@@ -115,8 +115,8 @@ impl<K: Sink> Relay<K> {
             let begun = Instant::now();
             let end = match self.prepare_or_stop().await {
                 Err(end) => end,
-                Ok(Prepared::Tables(reader)) => self.session(reader, None).await,
-                Ok(Prepared::Stream(source, start)) => self.session(source, Some(start)).await,
+                Ok(Prepared::Tables(reader)) => self.session(*reader, None).await,
+                Ok(Prepared::Stream(source, start)) => self.session(*source, Some(start)).await,
             };
             if begun.elapsed() >= SETTLED {
                 pauses = self::pauses();
@@ -188,7 +188,7 @@ impl<K: Sink> Relay<K> {
         })?;
         let slot = match attached {
             Attached::Stream(slot) => slot,
-            Attached::Tables(reader) if record.is_none() => return Ok(Prepared::Tables(reader)),
+            Attached::Tables(reader) if record.is_none() => return Ok(Prepared::Tables(Box::new(reader))),
             // a peer was the first, and its slot has gone since
             Attached::Tables(reader) => {
                 reader.close().await;
@@ -205,7 +205,7 @@ impl<K: Sink> Relay<K> {
             position: slot.position(),
             verified: slot.position(),
         };
-        Ok(Prepared::Stream(slot.verify(record.as_ref())?, start))
+        Ok(Prepared::Stream(Box::new(slot.verify(record.as_ref())?), start))
     }
 
     /// What follows from the end of a session, or of the attempt at one.
@@ -316,9 +316,9 @@ impl<K: Sink> Relay<K> {
 /// What a session begins with.
 enum Prepared {
     /// The rows that stand in the tables.
-    Tables(TableReader),
+    Tables(Box<TableReader>),
     /// The log, and the position record as it is now.
-    Stream(PostgresSource, PositionRecord),
+    Stream(Box<PostgresSource>, PositionRecord),
 }
 
 /// What the relay does next.

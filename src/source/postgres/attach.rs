@@ -160,11 +160,9 @@ async fn first_read_findings(
     findings.extend(slot::lacks_places(session, settings).await?);
     let tables_exist = facts.tables.iter().all(|(_, table)| table.is_some());
     if !findings.is_empty() && facts.publication.is_none() && tables_exist {
-        match make_publication(session, settings, Keep::No).await {
-            Err(SourceError::Configuration { reason, message, hint }) => {
-                findings.push(Finding { reason, message, hint });
-            }
-            Ok(()) | Err(_) => {}
+        let tried = make_publication(session, settings, Keep::No).await;
+        if let Err(SourceError::Configuration { reason, message, hint }) = tried {
+            findings.push(Finding { reason, message, hint });
         }
     }
     Ok(findings)
