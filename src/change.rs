@@ -122,6 +122,8 @@ pub enum Item {
     Commit(Position),
     /// No transaction is open and everything before the position has been handed over.
     Progress(Position),
+    /// Nothing will follow: a source that reads what stands in tables has read it all.
+    End,
 }
 
 /// What one read brought, in log order.

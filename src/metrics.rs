@@ -66,7 +66,7 @@ pub struct Metrics {
     pub in_flight_bytes: Gauge,
     /// `outbox_in_flight_limit_bytes`: their bound.
     pub in_flight_limit_bytes: Gauge,
-    /// `outbox_source_connected`: 1 while the replication connection streams.
+    /// `outbox_source_connected`: 1 while the log or the tables are read.
     pub source_connected: Gauge,
     /// `outbox_kafka_connected`: 1 while a broker is reachable.
     pub kafka_connected: Gauge,
@@ -74,6 +74,10 @@ pub struct Metrics {
     pub source_reconnects: Counter,
     /// `outbox_slot_retained_bytes`: log that the slot holds back on the server.
     pub slot_retained_bytes: Gauge,
+    /// `outbox_snapshot_running`: 1 while the rows that stand in the tables are read.
+    pub snapshot_running: Gauge,
+    /// `outbox_snapshot_rows_total`: rows of the first read acknowledged by the sink.
+    pub snapshot_rows: Counter,
 }
 
 /// Upper bounds of `outbox_publish_latency_seconds`: from the time of one round trip on one machine to an outage.
@@ -91,8 +95,15 @@ const PUBLISH_ERRORS: [&str; 4] =
 const DROPPED_REASONS: [&str; 4] = ["update", "delete", "truncate", "filter"];
 
 /// The values of the label `state`.
-const PHASES: [Phase; 6] =
-    [Phase::Connecting, Phase::Standby, Phase::Streaming, Phase::Blocked, Phase::Stopping, Phase::Terminal];
+const PHASES: [Phase; 7] = [
+    Phase::Connecting,
+    Phase::Standby,
+    Phase::Reading,
+    Phase::Streaming,
+    Phase::Blocked,
+    Phase::Stopping,
+    Phase::Terminal,
+];
 
 impl Metrics {
     /// Makes all metrics at 0 and registers them, each with the label `name="<instance>"`. `info` are the labels of
@@ -131,6 +142,8 @@ impl Metrics {
             kafka_connected: Gauge::default(),
             source_reconnects: Counter::default(),
             slot_retained_bytes: Gauge::default(),
+            snapshot_running: Gauge::default(),
+            snapshot_rows: Counter::default(),
         };
         for reason in FAILED_REASONS {
             drop(metrics.failed.get_or_create(&ReasonLabel { reason: reason.code().to_owned() }));
@@ -172,13 +185,17 @@ impl Metrics {
         add(registry, "outbox_in_flight_bytes", "Bytes read and not yet acknowledged", &self.in_flight_bytes);
         let limit = "Bound of the bytes read and not yet acknowledged";
         add(registry, "outbox_in_flight_limit_bytes", limit, &self.in_flight_limit_bytes);
-        let connected = "1 while the replication connection streams";
+        let connected = "1 while the log or the tables are read";
         add(registry, "outbox_source_connected", connected, &self.source_connected);
         add(registry, "outbox_kafka_connected", "1 while a broker can be reached", &self.kafka_connected);
         let reconnects = "Replication connections made after the first one";
         add(registry, "outbox_source_reconnects", reconnects, &self.source_reconnects);
         let retained = "Bytes of the log that the slot holds back on the server";
         add(registry, "outbox_slot_retained_bytes", retained, &self.slot_retained_bytes);
+        let running = "1 while the rows that stand in the tables are read, before the first change";
+        add(registry, "outbox_snapshot_running", running, &self.snapshot_running);
+        let rows = "Rows of the first read acknowledged by the sink; those of a repeated read count again";
+        add(registry, "outbox_snapshot_rows", rows, &self.snapshot_rows);
     }
 }
 
@@ -262,6 +279,8 @@ outbox_source_connected{name=\"shop\"} 0
 outbox_kafka_connected{name=\"shop\"} 0
 outbox_source_reconnects_total{name=\"shop\"} 0
 outbox_slot_retained_bytes{name=\"shop\"} 0
+outbox_snapshot_running{name=\"shop\"} 0
+outbox_snapshot_rows_total{name=\"shop\"} 0
 outbox_info{name=\"shop\",version=\"1.2.3\",table=\"public.outbox\"} 1
 outbox_up{name=\"shop\"} 1
 outbox_ready{name=\"shop\"} 0

@@ -30,6 +30,8 @@ macro_rules! reasons {
 reasons! {
     /// The process has begun and has not yet connected.
     Starting = "starting",
+    /// The rows that stood in the tables at the first start are read and published.
+    ReadingTable = "reading_table",
     /// Changes are read and published.
     Streaming = "streaming",
     /// Another instance of the same name holds the slot; this one waits to take over.
@@ -105,7 +107,9 @@ pub enum Phase {
     Connecting,
     /// Ready to take over from another instance.
     Standby,
-    /// Reading and publishing.
+    /// Publishing the rows that stand in the tables, before the first change is read.
+    Reading,
+    /// Reading changes and publishing them.
     Streaming,
     /// Connected, but something outside must change before the next record can go out. Tried again by itself.
     Blocked,
@@ -122,6 +126,7 @@ impl Phase {
         match self {
             Self::Connecting => "connecting",
             Self::Standby => "standby",
+            Self::Reading => "reading",
             Self::Streaming => "streaming",
             Self::Blocked => "blocked",
             Self::Stopping => "stopping",
@@ -174,7 +179,7 @@ impl Status {
     /// that does.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Streaming | Phase::Standby)
+        matches!(self.phase, Phase::Reading | Phase::Streaming | Phase::Standby)
     }
 }
 

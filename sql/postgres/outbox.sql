@@ -36,7 +36,8 @@ BEGIN
 END
 $$;
 
--- For the look at the first start whether rows stand in the table.
+-- For the first start, which publishes the rows that stand in the table. Later nothing is read from it: take the right
+-- away then if you like, or now if the relay is to begin with source.postgres.start = "now".
 GRANT USAGE ON SCHEMA public TO outboxd;
 GRANT SELECT ON public.outbox TO outboxd;
 

@@ -46,6 +46,8 @@ impl Default for OutboxConfig {
     fn default() -> Self {
         Self {
             tables: vec!["public.outbox".to_owned()],
+            start_where: None,
+            start_order_by: Vec::new(),
             on_update: OnUpdate::default(),
             columns: ColumnsConfig::default(),
         }

@@ -276,16 +276,13 @@ mod tests {
 
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
-        let text = MINIMAL.replace("url", "start = \"table\"\nurl");
         assert_eq!(
             refused(&format!(
-                "{text}[source.mysql]\nurl = \"x\"\n[delivery]\nguarantee = \"exactly-once\"\non-row-error = \"dead-letter\"\n"
+                "{MINIMAL}[source.mysql]\nurl = \"x\"\n[delivery]\nguarantee = \"exactly-once\"\non-row-error = \"dead-letter\"\n"
             )),
             [
-                "o.toml:6: a source of type MySQL is not available in this version",
+                "o.toml:5: a source of type MySQL is not available in this version",
                 "use [source.postgres]",
-                "source.postgres.start: \"table\" is not available in this version",
-                "use \"empty\" and begin with an empty table, or \"now\" to leave the rows in it alone",
                 "delivery.guarantee: \"exactly-once\" is not available in this version",
                 "use \"at-least-once\"; consumers tell repeats by the header id",
                 "delivery.on-row-error: \"dead-letter\" is not available in this version",

@@ -72,6 +72,18 @@ impl Config {
         columns.dedup();
         columns
     }
+
+    /// The columns that become headers where a table has them, each once.
+    #[must_use]
+    pub fn optional_columns(&self) -> Vec<String> {
+        let required = self.required_columns();
+        let headers = self.record.headers.iter().filter_map(|entry| HeaderColumn::parse(entry).ok());
+        let mut columns: Vec<String> = headers.map(|entry| entry.column).collect();
+        columns.retain(|column| !required.contains(column));
+        columns.sort();
+        columns.dedup();
+        columns
+    }
 }
 
 impl PostgresConfig {
@@ -136,13 +148,11 @@ pub struct PostgresConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
-    /// Only an empty table is begun with: rows that stand in it are an error.
+    /// Rows that stand in the table are published first, then those committed afterwards.
     #[default]
-    Empty,
+    Table,
     /// Rows that stand in the table are left alone; rows committed from now on are published.
     Now,
-    /// Rows that stand in the table are published first. Not available in this version: [`validate`] refuses it.
-    Table,
 }
 
 /// `[outbox]`
@@ -151,6 +161,10 @@ pub enum Start {
 pub struct OutboxConfig {
     /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes.
     pub tables: Vec<String>,
+    /// SQL condition: of the rows that stand in a table at the first start only those that fulfil it are published.
+    pub start_where: Option<String>,
+    /// Columns by which the rows that stand in a table at the first start are ordered. None: as they lie in the table.
+    pub start_order_by: Vec<String>,
     /// What happens when a row of the outbox is updated. It is never an event.
     pub on_update: OnUpdate,
     /// Which column holds what.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::Findings;
 use super::names::{HeaderColumn, MAX_IDENTIFIER_BYTES, TableName, check_identifier};
-use super::{Config, Guarantee, KafkaConfig, OnRowError, PostgresConfig, Start};
+use super::{Config, Guarantee, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig};
 
 /// Looks at one option by name and value: what is wrong with it, if anything.
 pub type OptionCheck = fn(&str, &str) -> Option<String>;
@@ -75,10 +75,6 @@ fn source(config: &Config, findings: &mut Findings) {
     };
     source_url(postgres.url.expose(), findings);
     object_names(config, postgres, findings);
-    if postgres.start == Start::Table {
-        let hint = "use \"empty\" and begin with an empty table, or \"now\" to leave the rows in it alone";
-        findings.add("source.postgres.start", "\"table\" is not available in this version", hint);
-    }
     let seconds = Duration::from_secs;
     duration("source.postgres.silence-timeout", postgres.silence_timeout, &(seconds(2)..=seconds(3600)), findings);
     duration("source.postgres.connect-timeout", postgres.connect_timeout, &(seconds(1)..=seconds(300)), findings);
@@ -144,6 +140,7 @@ fn outbox(config: &Config, findings: &mut Findings) {
             }
         }
     }
+    first_read(&config.outbox, findings);
     let columns = &config.outbox.columns;
     let named = [
         ("id", Some(&columns.id)),
@@ -160,6 +157,24 @@ fn outbox(config: &Config, findings: &mut Findings) {
             }
             Some(Err(problem)) => findings.add(&option, problem, "give the column's name as the table has it"),
             Some(Ok(())) | None => {}
+        }
+    }
+}
+
+/// Whether the condition is right SQL, and the columns are there, only the server can tell.
+fn first_read(outbox: &OutboxConfig, findings: &mut Findings) {
+    if let Some(condition) = &outbox.start_where {
+        let hint = "write an SQL condition such as \"status = 'pending'\", or leave the option out for all rows";
+        if condition.trim().is_empty() {
+            findings.add("outbox.start-where", "is empty", hint);
+        } else if condition.contains('\0') {
+            findings.add("outbox.start-where", "has a zero byte in it", hint);
+        }
+    }
+    for column in &outbox.start_order_by {
+        if let Err(problem) = check_identifier(column) {
+            let hint = "give the columns' names as the table has them, such as [\"created_at\", \"id\"]";
+            findings.add("outbox.start-order-by", format!("\"{}\" {problem}", column.escape_debug()), hint);
         }
     }
 }

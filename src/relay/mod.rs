@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! open the sink ─▶ attach to the source ─▶ read the position again ─▶ verify ─▶ session ─┐
-//!       ▲                                                                                │
+//!       ▲                          └─▶ no slot yet: session that reads the tables ──────┤
 //!       └────────────── back-off, poll, or at once, as the error says ◀──────────────────┘
 //! ```
 //!
@@ -28,8 +28,8 @@ use crate::config::{Config, OnTerminal};
 use crate::route::Router;
 use crate::sink::positions::{FORMAT, PositionRecord};
 use crate::sink::{Sink, SinkError};
-use crate::source::postgres::{Connector, PostgresSource};
-use crate::source::{Disposition, SourceError};
+use crate::source::postgres::{Attached, Connector, PostgresSource, TableReader};
+use crate::source::{Disposition, Source, SourceError};
 use crate::state::{Gap, Phase, Reason, Status};
 
 /// How often the slot is asked for while another holds it.
@@ -72,6 +72,8 @@ pub struct Relay<K> {
     stop: CancellationToken,
     /// Whether a session has ever run: from then on a wrong configuration may be mended while we wait.
     has_run: bool,
+    /// Whether the next connection is the second of one start: the tables were read over the first.
+    goes_on: bool,
     sink_is_open: bool,
     /// The position record when the sink was opened.
     known: Option<PositionRecord>,
@@ -100,6 +102,7 @@ impl<K: Sink> Relay<K> {
             reporter,
             stop,
             has_run: false,
+            goes_on: false,
             sink_is_open: false,
             known: None,
         }
@@ -112,18 +115,8 @@ impl<K: Sink> Relay<K> {
             let begun = Instant::now();
             let end = match self.prepare_or_stop().await {
                 Err(end) => end,
-                Ok((source, start)) => {
-                    if self.has_run {
-                        self.reporter.metrics().source_reconnects.inc();
-                    }
-                    self.has_run = true;
-                    self.reporter.begin();
-                    // acknowledgements of this session must not be taken for the next one's
-                    self.sink_is_open = false;
-                    Session::new(&self.settings, source, &mut self.sink, &mut self.router, &mut self.reporter, start)
-                        .run(&self.stop)
-                        .await
-                }
+                Ok(Prepared::Tables(reader)) => self.session(*reader, None).await,
+                Ok(Prepared::Stream(source, start)) => self.session(*source, Some(start)).await,
             };
             if begun.elapsed() >= SETTLED {
                 pauses = self::pauses();
@@ -151,8 +144,22 @@ impl<K: Sink> Relay<K> {
         }
     }
 
+    /// Runs a session to its end.
+    async fn session<S: Source>(&mut self, source: S, start: Option<PositionRecord>) -> End {
+        if self.has_run && !self.goes_on {
+            self.reporter.metrics().source_reconnects.inc();
+        }
+        self.has_run = true;
+        self.goes_on = false;
+        self.reporter.begin();
+        // acknowledgements of this session must not be taken for the next one's
+        self.sink_is_open = false;
+        let session = Session::new(&self.settings, source, &mut self.sink, &mut self.router, &mut self.reporter, start);
+        session.run(&self.stop).await
+    }
+
     /// [`prepare`](Self::prepare) with signs of life: making a slot may wait for long transactions.
-    async fn prepare_or_stop(&mut self) -> Result<(PostgresSource, PositionRecord), End> {
+    async fn prepare_or_stop(&mut self) -> Result<Prepared, End> {
         let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
         let mut ticker = tokio::time::interval(BEAT);
         let prepare = self.prepare();
@@ -168,7 +175,7 @@ impl<K: Sink> Relay<K> {
     }
 
     /// Everything before the first row: sink, slot, comparison.
-    async fn prepare(&mut self) -> Result<(PostgresSource, PositionRecord), End> {
+    async fn prepare(&mut self) -> Result<Prepared, End> {
         if !self.sink_is_open {
             self.known = self.sink.open(&self.name).await?;
             self.sink_is_open = true;
@@ -179,25 +186,48 @@ impl<K: Sink> Relay<K> {
             let message = "the stored position could not be read in time".to_owned();
             Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: false })
         })?;
+        let slot = match attached {
+            Attached::Stream(slot) => slot,
+            Attached::Tables(reader) if record.is_none() => return Ok(Prepared::Tables(Box::new(reader))),
+            // a peer was the first, and its slot has gone since
+            Attached::Tables(reader) => {
+                reader.close().await;
+                self.known = record;
+                let message = "another instance published from a slot that has gone since".to_owned();
+                return Err(End::Source(SourceError::SlotInUse { by_peer: false, message }));
+            }
+        };
         let start = PositionRecord {
             version: FORMAT,
             instance: self.name.clone(),
             generation: record.as_ref().map_or(0, |record| record.generation) + 1,
-            source: attached.identity().clone(),
-            position: attached.position(),
-            verified: attached.position(),
+            source: slot.identity().clone(),
+            position: slot.position(),
+            verified: slot.position(),
         };
-        Ok((attached.verify(record.as_ref())?, start))
+        Ok(Prepared::Stream(Box::new(slot.verify(record.as_ref())?), start))
     }
 
     /// What follows from the end of a session, or of the attempt at one.
     fn judge(&mut self, end: End) -> Next {
         match end {
             End::Stopped => Next::Leave(Outcome::Stopped),
+            End::Complete => {
+                self.connector.tables_were_read();
+                self.goes_on = true;
+                Next::AtOnce
+            }
             End::Row { error, after } => {
                 self.reporter.failed(Reason::RowError);
-                let hint =
-                    "nothing behind this position is confirmed: mend the table or the configuration, and start again";
+                let hint = match after {
+                    Some(_) => {
+                        "nothing behind this position is confirmed: mend the table or the configuration, and start again"
+                    }
+                    None => {
+                        "mend the row or the configuration, or leave the row out by option \"outbox.start-where\", and \
+                         start again"
+                    }
+                };
                 let gap = after.map(|from| Gap { from: Some(from), to: None });
                 self.terminal(Reason::RowError, error.to_string(), hint.to_owned(), gap)
             }
@@ -281,6 +311,14 @@ impl<K: Sink> Relay<K> {
             }
         }
     }
+}
+
+/// What a session begins with.
+enum Prepared {
+    /// The rows that stand in the tables.
+    Tables(Box<TableReader>),
+    /// The log, and the position record as it is now.
+    Stream(Box<PostgresSource>, PositionRecord),
 }
 
 /// What the relay does next.

@@ -96,9 +96,12 @@ impl Reporter {
         self.metrics.failed.get_or_create(&ReasonLabel { reason: reason.code().to_owned() }).inc();
     }
 
-    /// Records were acknowledged.
-    pub fn acknowledged(&self, records: u64) {
+    /// Records were acknowledged, of rows that stood in the tables or of changes.
+    pub fn acknowledged(&self, records: u64, of_first_read: bool) {
         self.metrics.events.inc_by(records);
+        if of_first_read {
+            self.metrics.snapshot_rows.inc_by(records);
+        }
     }
 
     /// A transaction is acknowledged whole.
@@ -115,10 +118,19 @@ impl Reporter {
         self.metrics.position.set(lsn.0);
     }
 
-    /// Brings the gauges up to date while streaming.
-    pub fn update(&mut self, window: &Window, sink_connected: bool, retained_bytes: Option<u64>, silent: Duration) {
+    /// Brings the gauges up to date while streaming, or while the tables are read: then what is committed meanwhile waits.
+    pub fn update(
+        &mut self,
+        window: &Window,
+        sink_connected: bool,
+        retained_bytes: Option<u64>,
+        silent: Duration,
+        is_first_read: bool,
+    ) {
         self.beat();
+        self.metrics.snapshot_running.set(i64::from(is_first_read));
         let pending = match window.oldest_commit_ts_us() {
+            _ if is_first_read => self.caught_up.elapsed().as_secs_f64(),
             Some(oldest) => (now() - seconds(oldest)).max(0.0),
             None if silent < FRESH => {
                 self.caught_up = Instant::now();
@@ -141,6 +153,7 @@ impl Reporter {
     pub fn idle(&self) {
         self.beat();
         self.metrics.source_connected.set(0);
+        self.metrics.snapshot_running.set(0);
         // a standby has nothing pending: its peer publishes
         let standby = self.board.get().phase == Phase::Standby;
         let pending = if standby { 0.0 } else { self.caught_up.elapsed().as_secs_f64() };

@@ -7,6 +7,9 @@
 //!
 //! A full window or a blocked topic stops reading, and nothing else: feedback to the server, commits and health go on
 //! with every tick.
+//!
+//! The first read of the tables is a session too, of a source that has an end and without a position record: it commits no
+//! position, and is over when all of it is acknowledged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +46,8 @@ const LINGER: Duration = Duration::from_secs(2);
 pub(super) enum End {
     /// A stop was asked for; what could be acknowledged was.
     Stopped,
+    /// The source came to its end, and all of it is acknowledged.
+    Complete,
     /// The source cannot go on.
     Source(SourceError),
     /// The sink cannot go on.
@@ -86,8 +91,8 @@ pub(super) struct Session<'a, S, K> {
     sink: &'a mut K,
     router: &'a mut Router,
     reporter: &'a mut Reporter,
-    /// The position record with everything but the position.
-    template: PositionRecord,
+    /// The position record with everything but the position; none for a first read, which has no position.
+    template: Option<PositionRecord>,
     window: Window,
     batch: Batch,
     /// How much of the batch has been dealt with.
@@ -95,6 +100,7 @@ pub(super) struct Session<'a, S, K> {
     /// The open transaction and its commit time.
     open: Option<(Ordinal, i64)>,
     is_blocked: bool,
+    has_ended: bool,
     acknowledgements: Acknowledgements,
     committed: Option<Position>,
     asked: Option<Position>,
@@ -106,18 +112,21 @@ pub(super) struct Session<'a, S, K> {
 }
 
 impl<'a, S: Source, K: Sink> Session<'a, S, K> {
-    /// Puts the parts together. `start` is the position record as it is now, with the position where the stream begins.
+    /// Puts the parts together. `start` is the position record as it is now, with the position where the stream begins;
+    /// none for a first read.
     pub(super) fn new(
         settings: &'a Settings,
         source: S,
         sink: &'a mut K,
         router: &'a mut Router,
         reporter: &'a mut Reporter,
-        start: PositionRecord,
+        start: Option<PositionRecord>,
     ) -> Self {
         let mut window = Window::new(settings.delivery.window_bytes);
-        // written even if nothing moves: from now on a slot that is made again is noticed
-        window.progress(start.position);
+        if let Some(start) = &start {
+            // written even if nothing moves: from now on a slot that is made again is noticed
+            window.progress(start.position);
+        }
         let now = Instant::now();
         Self {
             settings,
@@ -131,6 +140,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             cursor: 0,
             open: None,
             is_blocked: false,
+            has_ended: false,
             acknowledgements: Acknowledgements::default(),
             committed: None,
             asked: None,
@@ -150,7 +160,10 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         match end {
             End::Stopped => {
                 self.reporter.set(Status::new(Phase::Stopping, Reason::Stopping, "waiting for acknowledgements"));
-                let failure = self.settle(self.settings.delivery.shutdown_timeout, true).await.err();
+                // what a first read has done counts for nothing before its end
+                let is_first_read = self.template.is_none();
+                let limit = if is_first_read { Duration::ZERO } else { self.settings.delivery.shutdown_timeout };
+                let failure = self.settle(limit, true).await.err();
                 let left = self.window.records();
                 if let Some(failure) = failure {
                     warn!(records = left, end = ?failure, "stopped with records unacknowledged; they will be sent again");
@@ -159,6 +172,10 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 }
                 self.source.close().await;
                 End::Stopped
+            }
+            End::Complete => {
+                self.source.close().await;
+                end
             }
             // a refusal says nothing against the records before it; any other end of the sink's session means that
             // nothing more will be acknowledged
@@ -178,6 +195,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         let Self { source, sink, mut window, template, mut committed, .. } = self;
         let verified = source.verified();
         source.close().await;
+        let Some(template) = template else { return };
         let mut acknowledgements = Acknowledgements::default();
         let linger = async {
             loop {
@@ -211,7 +229,11 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.publish()?;
-            let can_read = self.batch.is_empty() && self.window.has_room();
+            if self.has_ended && self.batch.is_empty() && self.window.is_empty() {
+                self.source.complete().await?;
+                return Err(End::Complete);
+            }
+            let can_read = self.batch.is_empty() && self.window.has_room() && !self.has_ended;
             self.reading_since = if can_read { self.reading_since.or_else(|| Some(Instant::now())) } else { None };
             if self.source.wants_word() {
                 // a server that is stopping waits for all to be confirmed
@@ -246,8 +268,9 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                     if !self.window.has_room() {
                         return Ok(());
                     }
+                    let after = self.window.durable().filter(|_| self.template.is_some());
                     let record = self.router.route(self.batch.view(row), commit_ts_us);
-                    let record = record.map_err(|error| End::Row { error, after: self.window.durable() })?;
+                    let record = record.map_err(|error| End::Row { error, after })?;
                     let (bytes, has_key) = (record.window_bytes(), record.key.is_some());
                     match self.sink.enqueue(&record, ordinal)? {
                         Enqueued::Queued => self.window.sent(bytes),
@@ -268,6 +291,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                     self.window.complete(*position);
                 }
                 Item::Progress(position) => self.window.progress(*position),
+                Item::End => self.has_ended = true,
                 Item::Ignored(what, relation) => {
                     let relation = Arc::clone(relation);
                     self.ignore(*what, &relation)?;
@@ -305,7 +329,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             self.last_acknowledged = Instant::now();
         }
         for ack in self.acknowledgements.acks.drain(..) {
-            self.reporter.acknowledged(u64::from(ack.records));
+            self.reporter.acknowledged(u64::from(ack.records), self.template.is_none());
             self.window.acknowledge(ack);
         }
         self.finish();
@@ -319,7 +343,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
     /// Takes finished transactions out of the window.
     fn finish(&mut self) {
         while let Some(finished) = self.window.pop_finished() {
-            if finished.records > 0 {
+            if finished.records > 0 && self.template.is_some() {
                 self.has_news = true;
                 self.reporter.finished(&finished);
             }
@@ -328,13 +352,14 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
 
     /// Commits the durable position if it has moved and the last commit is older than `interval`.
     fn commit_if(&mut self, interval: Duration) -> Result<(), End> {
+        let Some(template) = &self.template else { return Ok(()) };
         let Some(position) = self.window.durable().filter(|durable| Some(*durable) > self.asked) else { return Ok(()) };
         if self.last_commit.is_some_and(|last| last.elapsed() < interval) {
             return Ok(());
         }
         // the commit itself is not a check: what it covers was read since the last one
         let verified = self.source.verified().min(position);
-        let record = PositionRecord { position, verified, ..self.template.clone() };
+        let record = PositionRecord { position, verified, ..template.clone() };
         if self.sink.commit(&record)? {
             self.asked = Some(position);
             self.last_commit = Some(Instant::now());
@@ -359,7 +384,8 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         }
         let status = self.status(silent);
         self.reporter.set(status);
-        self.reporter.update(&self.window, self.sink.is_connected(), self.source.retained_bytes(), silent);
+        let (connected, retained) = (self.sink.is_connected(), self.source.retained_bytes());
+        self.reporter.update(&self.window, connected, retained, silent, self.template.is_none());
         Ok(())
     }
 
@@ -390,7 +416,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 "nothing comes from the server, not even an answer",
             );
         }
-        Status::new(Phase::Streaming, Reason::Streaming, "publishing what is committed")
+        self.source.status()
     }
 
     /// Waits up to `limit` for all that is outstanding, then commits and confirms it. Rows of the batch that were not

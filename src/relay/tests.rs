@@ -56,6 +56,8 @@ enum Read {
     Progress(u64),
     /// The connection breaks.
     Break,
+    /// Nothing follows.
+    End,
 }
 
 /// What both sides saw, in order.
@@ -65,6 +67,7 @@ enum Seen {
     Acknowledged(Ordinal),
     Committed(Position),
     Confirmed(Position),
+    Completed,
     Closed,
 }
 
@@ -87,6 +90,10 @@ impl Source for ScriptedSource {
                 message: "broke".to_owned(),
                 source: None,
             }),
+            Some(Read::End) => {
+                batch.push(Item::End);
+                Ok(())
+            }
             Some(Read::Progress(lsn)) => {
                 batch.push(Item::Progress(at(lsn)));
                 Ok(())
@@ -127,6 +134,11 @@ impl Source for ScriptedSource {
 
     fn retained_bytes(&self) -> Option<u64> {
         None
+    }
+
+    async fn complete(&mut self) -> Result<(), SourceError> {
+        self.log.lock().unwrap().push(Seen::Completed);
+        Ok(())
     }
 
     async fn close(self) {
@@ -222,8 +234,34 @@ impl Sink for ScriptedSink {
     }
 }
 
+fn start() -> PositionRecord {
+    PositionRecord {
+        version: FORMAT,
+        instance: "test".to_owned(),
+        generation: 1,
+        source: SourceIdentity::Postgres {
+            system_id: "1".to_owned(),
+            timeline: 1,
+            database: "d".to_owned(),
+            slot: "s".to_owned(),
+            publication: "p".to_owned(),
+            publication_oid: 1,
+            tables: Vec::new(),
+        },
+        position: at(1),
+        verified: at(1),
+    }
+}
+
+/// What both sides saw of a session, and how it ended.
+type Ran = (Option<End>, Vec<Seen>, StatusBoard);
+
 /// Runs a session for two seconds of the paused clock, or until it ends by itself.
-async fn run(reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> (Option<End>, Vec<Seen>, StatusBoard) {
+async fn run(reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> Ran {
+    run_from(Some(start()), reads, change).await
+}
+
+async fn run_from(start: Option<PositionRecord>, reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> Ran {
     let log = Log::default();
     let source = ScriptedSource { script: reads.into(), relation: relation(), log: Arc::clone(&log) };
     let mut sink = ScriptedSink {
@@ -242,22 +280,6 @@ async fn run(reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> (Optio
     let board = StatusBoard::default();
     let (metrics, _) = Metrics::new("test", &[]);
     let mut reporter = Reporter::new(board.clone(), metrics, Heartbeat::default(), 1 << 20);
-    let start = PositionRecord {
-        version: FORMAT,
-        instance: "test".to_owned(),
-        generation: 1,
-        source: SourceIdentity::Postgres {
-            system_id: "1".to_owned(),
-            timeline: 1,
-            database: "d".to_owned(),
-            slot: "s".to_owned(),
-            publication: "p".to_owned(),
-            publication_oid: 1,
-            tables: Vec::new(),
-        },
-        position: at(1),
-        verified: at(1),
-    };
     let mut router = Router::new(&config);
     let stop = CancellationToken::new();
     let session = Session::new(&settings, source, &mut sink, &mut router, &mut reporter, start);
@@ -296,7 +318,7 @@ fn check(reads: &[Read], seen: &[Seen]) -> Result<(), TestCaseError> {
                 prop_assert!(Some(*position) >= confirmed, "confirmations go forward");
                 confirmed = Some(*position);
             }
-            Seen::Enqueued(_) | Seen::Closed => {}
+            Seen::Enqueued(_) | Seen::Completed | Seen::Closed => {}
         }
     }
     Ok(())
@@ -338,7 +360,7 @@ proptest! {
         if end.is_none() && acknowledged == usize::try_from(rows).unwrap() {
             let last = reads.iter().map(|read| match read {
                 Read::Transaction(_, lsn) | Read::Progress(lsn) | Read::Poison(lsn) => *lsn,
-                Read::Break => 0,
+                Read::Break | Read::End => 0,
             }).max();
             let confirmed = seen.iter().rev().find_map(|seen| if let Seen::Confirmed(at) = seen { Some(*at) } else { None });
             prop_assert_eq!(confirmed, last.map(at), "all is acknowledged and confirmed");
@@ -397,4 +419,42 @@ async fn a_blocked_topic_is_told_and_moves_nothing() {
     let status = board.get();
     assert_eq!((status.phase, status.reason), (Phase::Blocked, Reason::TopicMissing));
     assert!(!status.is_ready());
+}
+
+proptest! {
+    /// A first read is complete when everything is acknowledged and not before, and neither commits nor confirms.
+    #[test]
+    fn a_first_read_is_complete_when_all_is_acknowledged(
+        portions in prop::collection::vec(1_u32..6, 0..10),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        capacity in 1_usize..8,
+    ) {
+        // all portions end at the same place: the snapshot's
+        let mut reads: Vec<Read> = portions.iter().map(|rows| Read::Transaction(*rows, 5)).collect();
+        reads.push(Read::End);
+        let rows = usize::try_from(portions.iter().sum::<u32>()).unwrap();
+        let is_enough = picks.len() >= rows;
+        let (end, seen, _) = block_on(run_from(None, reads, |sink| {
+            sink.picks = picks.into();
+            sink.capacity = capacity;
+        }));
+        prop_assert!(!seen.iter().any(|seen| matches!(seen, Seen::Committed(_) | Seen::Confirmed(_))), "{seen:?}");
+        let acknowledged = seen.iter().filter(|seen| matches!(seen, Seen::Acknowledged(_))).count();
+        if is_enough {
+            prop_assert!(matches!(end, Some(End::Complete)), "{end:?}");
+            prop_assert_eq!(acknowledged, rows);
+            prop_assert_eq!(&seen[seen.len() - 2..], &[Seen::Completed, Seen::Closed]);
+        } else {
+            prop_assert!(end.is_none() && !seen.contains(&Seen::Completed), "{seen:?}");
+        }
+    }
+}
+
+/// What is acknowledged of a first read that breaks counts for nothing.
+#[tokio::test(start_paused = true)]
+async fn a_broken_first_read_commits_nothing() {
+    let reads = vec![Read::Transaction(3, 5), Read::Break];
+    let (end, seen, _) = run_from(None, reads, |sink| sink.picks = in_order(10)).await;
+    assert!(matches!(end, Some(End::Source(_))), "{end:?}");
+    assert!(!seen.iter().any(|seen| matches!(seen, Seen::Committed(_) | Seen::Completed)), "{seen:?}");
 }

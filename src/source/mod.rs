@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::change::Batch;
 use crate::position::Position;
-use crate::state::{Gap, Reason};
+use crate::state::{Gap, Phase, Reason, Status};
 
 /// A reader of one server's log, positioned and streaming.
 pub trait Source: Send {
@@ -38,6 +38,20 @@ pub trait Source: Send {
 
     /// Log that the relay's position holds back on the server, in bytes, if known.
     fn retained_bytes(&self) -> Option<u64>;
+
+    /// What is being done while nothing is in the way.
+    fn status(&self) -> Status {
+        Status::new(Phase::Streaming, Reason::Streaming, "publishing what is committed")
+    }
+
+    /// Everything up to [`Item::End`](crate::change::Item::End) is acknowledged: does what has to follow. Not
+    /// cancel-safe.
+    ///
+    /// # Errors
+    /// Any [`SourceError`]; then what was read is read again.
+    fn complete(&mut self) -> impl Future<Output = Result<(), SourceError>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Ends the session in good order.
     fn close(self) -> impl Future<Output = ()> + Send;

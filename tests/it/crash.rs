@@ -307,13 +307,6 @@ fn start(config: &Config) -> Outboxd {
     relay
 }
 
-/// Peak resident memory in bytes.
-fn peak_memory(relay: &Outboxd) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", relay.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
-}
-
 // Proves: kill -9 at any moment loses nothing and breaks no key's order, and a kill repeats no more than what was in
 // flight: the window, and what was acknowledged since the last position record, a second ago at most.
 fn fr_46_killed_at_random_moments(version: Version) {
@@ -527,7 +520,7 @@ fn fr_50_one_huge_transaction() {
     broker.thaw();
     finish(writers);
     ledger.complete(load.numbers(), 30);
-    let peak = peak_memory(&relay);
+    let peak = relay.peak_memory();
     println!("one transaction of {rows} rows of 1 kB: {} repeats, peak {} MiB", ledger.repeats, peak / MIB);
     assert!(frozen_at < rows, "it was done before the broker froze: nothing was tried");
     assert_eq!(case.slot().unwrap().active_pid, session_of_relay, "the server gave the connection up");

@@ -19,6 +19,8 @@ mod support;
 
 mod crash;
 mod failover;
+mod first_read;
+mod first_read_rows;
 mod gaps;
 mod kafka;
 mod kafka_sink;

@@ -17,7 +17,6 @@ on_each_version!(
     publication_lacks_the_table,
     slot_of_another_plugin,
     slot_of_another_database,
-    rows_stand_in_the_table,
     fr_09_pooler,
     unknown_options,
     options_out_of_range,
@@ -142,19 +141,6 @@ fn slot_of_another_database(version: Version) {
     refused_with_hint(&case.config(), &[&case.object(), &other.name]);
 }
 
-/// Proves that a first start does not pass over rows that stand in the table without a word, and that `start = "now"`
-/// is the word.
-fn rows_stand_in_the_table(version: Version) {
-    let case = Case::new(version);
-    case.insert("A", "1", "old");
-    refused_with_hint(&case.config(), &["public.outbox", "start"]);
-    assert_nothing_made(&case);
-    let relay = Outboxd::start(&case.config().set("source.postgres.start", "now"));
-    relay.ready();
-    case.insert("A", "1", "new");
-    assert_eq!(case.values_until("A", "new", 20), ["new"]);
-}
-
 /// Proves that a pooler in place of the server is recognised.
 fn fr_09_pooler(version: Version) {
     let case = Case::new(version);
@@ -224,6 +210,9 @@ fn options_out_of_range(version: Version) {
     refused(&case.config().set("name", ""), &["name"]);
     refused(&case.config().set("outbox.tables", Vec::<String>::new()), &["tables"]);
     refused(&case.config().set("outbox.columns.id", ""), &["id"]);
+    refused(&case.config().set("outbox.start-where", " "), &["start-where"]);
+    refused(&case.config().set("outbox.start-order-by", vec![""]), &["start-order-by"]);
+    refused(&case.config().set("source.postgres.start", "empty"), &["start"]);
     refused(&case.config().set("on-terminal", "panic"), &["on-terminal"]);
     refused(&case.config().set("sink.kafka.topic-partitions", 0), &["topic-partitions"]);
     for (option, value) in [("acks", "1"), ("enable.idempotence", "false"), ("message.timeout.ms", "1000")] {

@@ -6,7 +6,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::{info, warn};
 
@@ -14,22 +13,26 @@ use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
 use super::guard::{Fork, Standing, difference, other_server, parse_history};
-use super::inspect::{self, Facts, refusal};
+use super::inspect::{self, Facts, Finding, OLDEST_VERSION, refusal};
+use super::reader::TableReader;
 use super::settings::PostgresSettings;
+use super::slot;
 use super::sql::SqlSession;
+use super::table::{self, TableQuery};
 use crate::config::Start;
 use crate::config::names::quote_identifier;
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
 use crate::source::{SourceError, Terminal};
-use crate::state::{Gap, Phase, Reason, Status, StatusBoard};
+use crate::state::{Gap, Reason, StatusBoard};
 
 /// The server ends a walsender whose client is silent for this long, and so frees the slot of a dead predecessor.
 const WAL_SENDER_TIMEOUT: &str = "8s";
 
 /// The session's settings: text forms that do not depend on the server's configuration, warnings sent to us, and no
-/// time-out that could end the stream (`wal_sender_timeout` apart, which our feedback keeps from passing).
-const PARAMETERS: &[(&str, &str)] = &[
+/// time-out that could end the session. The server finds a client that has died within half a minute, also where it has
+/// nothing to send; a client that merely takes nothing for long is left alone.
+pub(super) const PARAMETERS: &[(&str, &str)] = &[
     ("client_encoding", "UTF8"),
     ("client_min_messages", "warning"),
     ("datestyle", "ISO"),
@@ -41,8 +44,25 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),
     ("idle_session_timeout", "0"),
-    ("wal_sender_timeout", WAL_SENDER_TIMEOUT),
+    ("tcp_keepalives_idle", "10"),
+    ("tcp_keepalives_interval", "5"),
+    ("tcp_keepalives_count", "4"),
+    ("tcp_user_timeout", "0"),
 ];
+
+/// Those of a replication connection. Our feedback keeps the stream within its time-out; an idle one has none.
+fn replication_parameters() -> Vec<(&'static str, &'static str)> {
+    let own = [("replication", "database"), ("wal_sender_timeout", WAL_SENDER_TIMEOUT)];
+    own.into_iter().chain(PARAMETERS.iter().copied()).collect()
+}
+
+/// How a session begins.
+pub(super) enum Begin {
+    /// The stream is started.
+    Stream(Attachment),
+    /// There was no slot and no position: the rows that stand in the tables come first.
+    Tables(TableReader),
+}
 
 /// A slot that is ours, with the stream started and nothing of it read.
 pub(super) struct Attachment {
@@ -61,8 +81,10 @@ pub(super) struct Attachment {
 pub(super) struct Past<'a> {
     /// What was published, as far as is known before the slot is ours.
     pub record: Option<&'a PositionRecord>,
-    /// The server's process of our previous stream: while it holds the slot, we wait for our own ghost.
+    /// The server's process of our previous connection: while it holds a slot, we wait for our own ghost.
     pub walsender_pid: Option<i32>,
+    /// Whether this process has just published the rows that stand in the tables.
+    pub tables_were_read: bool,
 }
 
 /// Attaches.
@@ -74,11 +96,12 @@ pub(super) async fn attach(
     settings: &Arc<PostgresSettings>,
     past: Past<'_>,
     board: &StatusBoard,
-) -> Result<Attachment, SourceError> {
+) -> Result<Begin, SourceError> {
     let session = SqlSession::connect(&settings.connect).await?;
     let mut facts = read_facts(&session, settings).await?;
-    let findings = facts.findings(settings);
-    let connected = ReplicationClient::connect(&settings.connect, PARAMETERS).await;
+    let version = facts.server.version;
+    let mut findings = facts.findings(settings);
+    let connected = ReplicationClient::connect(&settings.connect, &replication_parameters()).await;
     // what the catalogue told says more than a refused login
     let mut client = connected.map_err(|error| refusal(&findings).unwrap_or(error))?;
     let server = identify(&mut client, settings).await?;
@@ -86,56 +109,121 @@ pub(super) async fn attach(
     if let Some(lost) = &lost {
         lost.check(&server, &facts)?;
     }
+    let may_read = past.record.is_none() && settings.start == Start::Table && version >= OLDEST_VERSION;
+    let reads_tables = may_read && read_slot(&session, settings, version).await?.is_none();
+    let mut queries = Vec::new();
+    if reads_tables {
+        queries = table::queries(settings, &facts);
+        findings.extend(first_read_findings(&session, settings, &facts, &mut queries).await?);
+    }
     if let Some(error) = refusal(&findings) {
         return Err(error);
     }
     if facts.publication.is_none() {
-        make_publication(&session, settings).await?;
+        make_publication(&session, settings, Keep::Yes).await?;
         facts = read_facts(&session, settings).await?;
     }
     for warning in facts.warnings(settings) {
         warn!("{warning}");
     }
-    if facts.server.version >= 170_000 {
+    if version >= 170_000 {
         run(&mut client, settings, "set up the session", "SET transaction_timeout = 0").await?;
     }
-    let slot = match read_slot(&session, settings, facts.server.version).await? {
-        Some(slot) => {
-            check_slot(settings, &slot, lost.as_ref())?;
-            if past.record.is_none() {
-                announce_adoption(&session, settings, &slot).await;
-            }
-            slot
-        }
-        None => {
-            if let Some(lost) = &lost {
-                let message = format!("slot \"{}\" was dropped", settings.names.slot);
-                return Err(lost.terminal_from(lost.record.position, Reason::SlotMissing, message));
-            }
-            make_slot(&mut client, &session, settings, facts.server.version, board).await?;
-            let made = read_slot(&session, settings, facts.server.version).await?;
-            made.ok_or_else(|| unreachable("could not make the slot", "it was dropped at once"))?
-        }
-    };
-    if facts.server.version >= 170_000 && settings.failover_slot && !slot.failover && slot.active_pid.is_none() {
-        enable_failover(&mut client, settings).await?;
+    if reads_tables {
+        let identity = server.identity(settings, &facts);
+        let reader = begin_read(settings, (session, client), version, identity, queries, past.walsender_pid, board);
+        return reader.await.map(Begin::Tables);
+    }
+    let slot = take_slot(&mut client, &session, settings, version, past, lost.as_ref(), board).await?;
+    if version >= 170_000 && settings.failover_slot && !slot.failover && slot.active_pid.is_none() {
+        slot::enable_failover(&mut client, settings).await?;
     }
     let identity = server.identity(settings, &facts);
     start(&mut client, &session, settings, &facts, past.walsender_pid).await?;
     // read again now that nobody else can move it
-    let slot = read_slot(&session, settings, facts.server.version).await?.unwrap_or(slot);
+    let slot = read_slot(&session, settings, version).await?.unwrap_or(slot);
     let SourceIdentity::Postgres { tables, .. } = &identity;
     let all_are_outboxes = facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(tables));
     let standing =
         Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
-    Ok(Attachment { session, client, standing, all_are_outboxes })
+    Ok(Begin::Stream(Attachment { session, client, standing, all_are_outboxes }))
+}
+
+/// What keeps the tables from being read, and the publication from being made where it must be made too.
+async fn first_read_findings(
+    session: &SqlSession,
+    settings: &PostgresSettings,
+    facts: &Facts,
+    queries: &mut [TableQuery],
+) -> Result<Vec<Finding>, SourceError> {
+    let mut findings = table::probe(session, settings, facts, queries).await?;
+    findings.extend(slot::lacks_places(session, settings).await?);
+    let tables_exist = facts.tables.iter().all(|(_, table)| table.is_some());
+    if !findings.is_empty() && facts.publication.is_none() && tables_exist {
+        let tried = make_publication(session, settings, Keep::No).await;
+        if let Err(SourceError::Configuration { reason, message, hint }) = tried {
+            findings.push(Finding { reason, message, hint });
+        }
+    }
+    Ok(findings)
+}
+
+/// Makes the temporary slot and begins to read the tables as they are where it begins.
+async fn begin_read(
+    settings: &Arc<PostgresSettings>,
+    (session, mut client): (SqlSession, ReplicationClient),
+    version: i32,
+    identity: SourceIdentity,
+    queries: Vec<TableQuery>,
+    ghost: Option<i32>,
+    board: &StatusBoard,
+) -> Result<TableReader, SourceError> {
+    let name = settings.names.temporary_slot();
+    let Some(made) = slot::make_temporary(&mut client, settings, version, board).await? else {
+        return Err(slot::in_use(&session, settings, version, ghost, &name, "").await);
+    };
+    // another instance may have come to the end of its first read while this one waited for its slot
+    if read_slot(&session, settings, version).await?.is_some() {
+        let message = format!("slot \"{}\" was made meanwhile", settings.names.slot);
+        return Err(SourceError::SlotInUse { by_peer: false, message });
+    }
+    info!(slot = name, position = %made.position, "made a temporary slot for the first read");
+    TableReader::begin(settings, (session, client), version, identity, made, queries).await
+}
+
+/// Finds the slot, or makes it without reading the tables.
+async fn take_slot(
+    client: &mut ReplicationClient,
+    session: &SqlSession,
+    settings: &PostgresSettings,
+    version: i32,
+    past: Past<'_>,
+    lost: Option<&Lost<'_>>,
+    board: &StatusBoard,
+) -> Result<SlotFacts, SourceError> {
+    if let Some(slot) = read_slot(session, settings, version).await? {
+        slot::check(settings, &slot, lost)?;
+        if past.record.is_none() && !past.tables_were_read {
+            slot::announce_adoption(session, settings, &slot).await;
+        }
+        return Ok(slot);
+    }
+    if let Some(lost) = lost {
+        let message = format!("slot \"{}\" was dropped", settings.names.slot);
+        return Err(lost.terminal_from(lost.record.position, Reason::SlotMissing, message));
+    }
+    slot::make_permanent(client, session, settings, version, board).await?;
+    let made = read_slot(session, settings, version).await?;
+    made.ok_or_else(|| unreachable("could not make the slot", "it was dropped at once"))
 }
 
 /// Makes terminal states of what is missing although something was published.
-struct Lost<'a> {
+pub(super) struct Lost<'a> {
     settings: &'a PostgresSettings,
-    record: &'a PositionRecord,
-    wal_end: Lsn,
+    /// What was published.
+    pub record: &'a PositionRecord,
+    /// Where the server's log ends.
+    pub wal_end: Lsn,
 }
 
 impl Lost<'_> {
@@ -210,8 +298,15 @@ async fn read_slot(
     slot.map_err(|error| from_driver("read the slot's state", &settings.connect, error))
 }
 
+/// Whether what is made stays, or is only tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keep {
+    Yes,
+    No,
+}
+
 /// Makes the publication; without the right to, gives the statement for somebody who has it.
-async fn make_publication(session: &SqlSession, settings: &PostgresSettings) -> Result<(), SourceError> {
+async fn make_publication(session: &SqlSession, settings: &PostgresSettings, keep: Keep) -> Result<(), SourceError> {
     let name = &settings.names.publication;
     let tables: Vec<String> = settings.tables.iter().map(ToString::to_string).collect();
     let statement = format!(
@@ -219,7 +314,17 @@ async fn make_publication(session: &SqlSession, settings: &PostgresSettings) -> 
         quote_identifier(name),
         tables.join(", ")
     );
-    match session.client.batch_execute(&statement).await {
+    let made = match keep {
+        Keep::Yes => session.client.batch_execute(&statement).await,
+        Keep::No => {
+            let made = session.client.batch_execute(&format!("BEGIN; {statement}")).await;
+            // whether it failed or not
+            let _ = session.client.batch_execute("ROLLBACK").await;
+            made
+        }
+    };
+    match made {
+        Ok(()) if keep == Keep::No => Ok(()),
         Ok(()) => {
             info!(publication = name, tables = tables.join(", "), "made the publication");
             Ok(())
@@ -238,147 +343,6 @@ async fn make_publication(session: &SqlSession, settings: &PostgresSettings) -> 
             _ => Err(from_driver("make the publication", &settings.connect, error)),
         },
     }
-}
-
-/// A slot that stands there must be one that we can read.
-fn check_slot(settings: &PostgresSettings, slot: &SlotFacts, lost: Option<&Lost<'_>>) -> Result<(), SourceError> {
-    let name = &settings.names.slot;
-    let refuse = |message: String| SourceError::Configuration {
-        reason: Reason::Configuration,
-        message,
-        hint: "choose another name in option \"source.postgres.slot\"".to_owned(),
-    };
-    let plugin = slot.plugin.as_deref().unwrap_or("none: it is a physical slot");
-    if plugin != "pgoutput" {
-        return Err(refuse(format!("slot \"{name}\" belongs to another output plug-in ({plugin}), not to pgoutput")));
-    }
-    let database = slot.database.as_deref().unwrap_or_default();
-    if database != settings.connect.database {
-        return Err(refuse(format!(
-            "slot \"{name}\" belongs to database \"{database}\", not to \"{}\"",
-            settings.connect.database
-        )));
-    }
-    let is_lost = slot.wal_status.as_deref() == Some("lost");
-    if is_lost || slot.invalidation.is_some() {
-        let why = slot.invalidation.as_deref().unwrap_or("wal_removed");
-        let message = format!("slot \"{name}\" was invalidated ({why}): the server no longer has the log it needs");
-        let from = lost.map(|lost| lost.record.position).or(slot.confirmed.map(Position::Postgres));
-        let to = lost.map(|lost| Position::Postgres(lost.wal_end));
-        return Err(SourceError::Terminal(Box::new(Terminal {
-            reason: Reason::SlotInvalidated,
-            message,
-            gap: Some(Gap { from, to }),
-            hint: settings.names.leave_hint(),
-        })));
-    }
-    Ok(())
-}
-
-/// A slot that somebody made for us is taken as it is; rows committed before it are not in it.
-async fn announce_adoption(session: &SqlSession, settings: &PostgresSettings, slot: &SlotFacts) {
-    let position = slot.confirmed.unwrap_or_default();
-    for table in &settings.tables {
-        // a count may take long on a large table, and the right to read it is not needed for streaming
-        let sql = format!("SELECT count(*) FROM (SELECT FROM {table} LIMIT 100000) AS some");
-        let count = tokio::time::timeout(Duration::from_secs(5), session.client.query_one(&sql, &[])).await;
-        let rows = match count.map(|row| row.and_then(|row| row.try_get::<_, i64>(0))) {
-            Ok(Ok(100_000)) => "100000 or more".to_owned(),
-            Ok(Ok(count)) => count.to_string(),
-            _ => "unknown".to_owned(),
-        };
-        let table = table.plain();
-        info!(slot = settings.names.slot, %position, table, rows, "adopted the slot; the table is not read");
-    }
-}
-
-/// Makes the slot. Waits for all transactions that are open, as long as they are.
-async fn make_slot(
-    client: &mut ReplicationClient,
-    session: &SqlSession,
-    settings: &PostgresSettings,
-    version: i32,
-    board: &StatusBoard,
-) -> Result<(), SourceError> {
-    let slot = &settings.names.slot;
-    let quoted = quote_identifier(slot);
-    // asked before too, so that a refusal leaves no slot behind, whatever becomes of the connection
-    if settings.start == Start::Empty
-        && let Some(error) = standing_rows(session, settings, None).await
-    {
-        return Err(error);
-    }
-    let create = match version {
-        170_000.. if settings.failover_slot => {
-            format!("CREATE_REPLICATION_SLOT {quoted} LOGICAL pgoutput (SNAPSHOT 'export', FAILOVER true)")
-        }
-        150_000.. => format!("CREATE_REPLICATION_SLOT {quoted} LOGICAL pgoutput (SNAPSHOT 'export')"),
-        _ => format!("CREATE_REPLICATION_SLOT {quoted} LOGICAL pgoutput EXPORT_SNAPSHOT"),
-    };
-    let detail = format!("making slot \"{slot}\": it waits for all transactions that were open before it");
-    board.set(Status::new(Phase::Connecting, Reason::SlotCreating, detail));
-    let rows = match client.query(&create).await.map_err(|error| broken(settings, "make the slot", error))? {
-        Ok(rows) => rows,
-        // another instance was faster
-        Err(error) if error.sqlstate == "42710" => return Ok(()),
-        Err(error) => return Err(from_server("make a replication slot", &settings.connect, error)),
-    };
-    let row = rows.into_iter().next().unwrap_or_default();
-    let column = |index: usize| row.get(index).cloned().flatten().unwrap_or_default();
-    let (position, snapshot) = (column(1), column(2));
-    if settings.start == Start::Empty
-        && let Some(error) = standing_rows(session, settings, Some(&snapshot)).await
-    {
-        let drop = format!("DROP_REPLICATION_SLOT {quoted}");
-        run(client, settings, "drop the slot again", &drop).await?;
-        return Err(error);
-    }
-    info!(slot, position, "made the slot");
-    Ok(())
-}
-
-/// Whether rows stand in a table, now or at the slot's own moment: they were committed before it and would never be
-/// published.
-async fn standing_rows(
-    session: &SqlSession,
-    settings: &PostgresSettings,
-    snapshot: Option<&str>,
-) -> Option<SourceError> {
-    let mut begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;".to_owned();
-    if let Some(snapshot) = snapshot {
-        begin.push_str(&format!("SET TRANSACTION SNAPSHOT {};", quote_literal(snapshot)));
-    }
-    let mut found = session.client.batch_execute(&begin).await.err().map(|error| crate::chain(&error));
-    for table in &settings.tables {
-        if found.is_some() {
-            break;
-        }
-        let sql = format!("SELECT EXISTS (SELECT FROM {table})");
-        found = match session.client.query_one(&sql, &[]).await.and_then(|row| row.try_get::<_, bool>(0)) {
-            Ok(false) => None,
-            Ok(true) => Some(format!("rows stand in table \"{}\"", table.plain())),
-            Err(error) => Some(format!("cannot look into table \"{}\": {}", table.plain(), crate::chain(&error))),
-        };
-    }
-    // ends the transaction, whether it failed or not
-    let _ = session.client.batch_execute("ROLLBACK").await;
-    found.map(|what| SourceError::Configuration {
-        reason: Reason::Configuration,
-        message: format!("{what}: they were committed before the slot and would not be published"),
-        hint: "set source.postgres.start = \"now\" to publish only what is committed from now on, or empty the table"
-            .to_owned(),
-    })
-}
-
-/// Has standbys keep a slot that was made without that. The relay works without it, so a refusal is only told.
-async fn enable_failover(client: &mut ReplicationClient, settings: &PostgresSettings) -> Result<(), SourceError> {
-    let slot = &settings.names.slot;
-    let command = format!("ALTER_REPLICATION_SLOT {} (FAILOVER true)", quote_identifier(slot));
-    match client.query(&command).await.map_err(|error| broken(settings, "switch failover on", error))? {
-        Ok(_) => info!(slot, "standbys keep the slot from now on"),
-        Err(error) => warn!(slot, %error, "could not have standbys keep the slot"),
-    }
-    Ok(())
 }
 
 /// Asks the server who it is and where its log forked.
@@ -416,44 +380,15 @@ async fn start(
     match client.start_replication(&command).await.map_err(|error| broken(settings, action, error))? {
         Ok(()) => Ok(()),
         Err(error) if error.sqlstate == "55006" => {
-            Err(slot_in_use(session, settings, facts.server.version, ghost, &error.message).await)
+            let (version, name) = (facts.server.version, &settings.names.slot);
+            Err(slot::in_use(session, settings, version, ghost, name, &error.message).await)
         }
         Err(error) => Err(from_server(action, &settings.connect, error)),
     }
 }
 
-/// Tells who holds the slot: another instance of ours that lives, our own ghost, or a stranger.
-async fn slot_in_use(
-    session: &SqlSession,
-    settings: &PostgresSettings,
-    version: i32,
-    ghost: Option<i32>,
-    words: &str,
-) -> SourceError {
-    let in_use = |by_peer, message| SourceError::SlotInUse { by_peer, message };
-    let slot = catalog::slot(&session.client, version, &settings.names.slot).await.ok().flatten();
-    let Some(pid) = slot.and_then(|slot| slot.active_pid) else { return in_use(false, words.to_owned()) };
-    let name = &settings.names.slot;
-    if ghost == Some(pid) {
-        let message = format!("slot \"{name}\" is still held by our own previous connection (process {pid})");
-        return in_use(false, message);
-    }
-    let holder = catalog::session(&session.client, pid).await.ok().flatten().unwrap_or_default();
-    let (user, application, since) = holder;
-    let is_peer = user.as_deref() == Some(settings.connect.user.as_str())
-        && application.as_deref() == Some(settings.connect.application_name.as_str());
-    let known = |part: Option<String>| part.filter(|part| !part.is_empty()).unwrap_or_else(|| "unknown".to_owned());
-    let message = format!(
-        "slot \"{name}\" is held by process {pid} (user {}, application {}, since {})",
-        known(user),
-        known(application),
-        known(since)
-    );
-    in_use(is_peer, message)
-}
-
 /// Runs a command and takes an error of the server for one of ours.
-async fn run(
+pub(super) async fn run(
     client: &mut ReplicationClient,
     settings: &PostgresSettings,
     action: &str,
@@ -463,6 +398,7 @@ async fn run(
     answer.map_err(|error| from_server(action, &settings.connect, error))
 }
 
-fn broken(settings: &PostgresSettings, action: &str, error: io::Error) -> SourceError {
+/// A connection that broke while something was being done.
+pub(super) fn broken(settings: &PostgresSettings, action: &str, error: io::Error) -> SourceError {
     unreachable(format!("could not {action} on {}", settings.connect.address), error)
 }

@@ -34,6 +34,8 @@ pub(super) struct TableFacts {
     pub schema_oid: u32,
     /// Whether it has a replica identity, so that deletes can be published.
     pub has_identity: bool,
+    /// Whether its rows stand in partitions.
+    pub is_partitioned: bool,
     /// Its columns.
     pub columns: Vec<String>,
 }
@@ -62,8 +64,8 @@ pub(super) struct Member {
     pub oid: u32,
     /// OID of the table.
     pub table_oid: u32,
-    /// Whether a row filter narrows it.
-    pub has_filter: bool,
+    /// The row filter that narrows it.
+    pub filter: Option<String>,
     /// The columns it is narrowed to.
     pub columns: Option<Vec<String>>,
 }
@@ -87,6 +89,14 @@ pub(super) struct SlotFacts {
     pub retained_bytes: Option<i64>,
     /// Whether standbys keep it too; false before 17.
     pub(super) failover: bool,
+}
+
+impl SlotFacts {
+    /// Why nothing can be read from it any more; `None` if something can.
+    pub(super) fn why_unusable(&self) -> Option<&str> {
+        let is_lost = self.wal_status.as_deref() == Some("lost");
+        self.invalidation.as_deref().or(is_lost.then_some("wal_removed"))
+    }
 }
 
 type Result<T> = std::result::Result<T, tokio_postgres::Error>;
@@ -117,6 +127,7 @@ pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Ta
         .query_opt(
             "SELECT c.oid, c.relnamespace, c.relreplident = 'f' OR c.relreplident = 'i' OR (c.relreplident = 'd' AND EXISTS \
                 (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)), \
+             c.relkind = 'p', \
              ARRAY(SELECT a.attname::text FROM pg_attribute a \
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
@@ -130,7 +141,8 @@ pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Ta
         oid: row.try_get(0)?,
         schema_oid: row.try_get(1)?,
         has_identity: row.try_get(2)?,
-        columns: row.try_get(3)?,
+        is_partitioned: row.try_get(3)?,
+        columns: row.try_get(4)?,
     }))
 }
 
@@ -155,19 +167,21 @@ pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Re
     let oid: u32 = row.try_get(0)?;
     // filters, column lists and schemas came with 15
     let members = if version >= 150_000 {
-        "SELECT r.oid, r.prrelid, r.prqual IS NOT NULL, \
+        // that of a partitioned table counts only where its partitions' rows are published as its own
+        "SELECT r.oid, r.prrelid, CASE WHEN c.relkind <> 'p' OR p.pubviaroot THEN pg_get_expr(r.prqual, r.prrelid) END, \
          CASE WHEN r.prattrs IS NOT NULL THEN ARRAY(SELECT a.attname::text FROM pg_attribute a \
              WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs)) END \
-         FROM pg_publication_rel r WHERE r.prpubid = $1"
+         FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_publication p ON p.oid = r.prpubid \
+         WHERE r.prpubid = $1"
     } else {
-        "SELECT oid, prrelid, false, NULL::text[] FROM pg_publication_rel WHERE prpubid = $1"
+        "SELECT oid, prrelid, NULL::text, NULL::text[] FROM pg_publication_rel WHERE prpubid = $1"
     };
     let members = client.query(members, &[&oid]).await?;
     let member = |row: &tokio_postgres::Row| {
         Ok(Member {
             oid: row.try_get(0)?,
             table_oid: row.try_get(1)?,
-            has_filter: row.try_get(2)?,
+            filter: row.try_get(2)?,
             columns: row.try_get(3)?,
         })
     };
@@ -212,6 +226,41 @@ pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Op
         retained_bytes: row.try_get(6)?,
         failover: row.try_get(7)?,
     }))
+}
+
+/// How many places for replication slots there are, and how many are taken by slots of other names.
+pub(super) async fn slot_places(client: &Client, own: &str) -> Result<(i64, i64)> {
+    let row = client
+        .query_one(
+            "SELECT current_setting('max_replication_slots')::int8, \
+             (SELECT count(*) FROM pg_replication_slots WHERE slot_name <> $1::text::name)",
+            &[&own],
+        )
+        .await?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
+/// What our role may do with a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableRights {
+    /// Look into its schema.
+    pub usage: bool,
+    /// Read its columns.
+    pub select: bool,
+    /// Whether a policy hides rows of it.
+    pub row_security: bool,
+}
+
+/// Reads what our role may do with a table.
+pub(super) async fn table_rights(client: &Client, table: &TableFacts) -> Result<TableRights> {
+    let row = client
+        .query_one(
+            "SELECT has_schema_privilege($1::oid, 'USAGE'), has_table_privilege($2::oid, 'SELECT'), \
+             row_security_active($2::oid)",
+            &[&table.schema_oid, &table.oid],
+        )
+        .await?;
+    Ok(TableRights { usage: row.try_get(0)?, select: row.try_get(1)?, row_security: row.try_get(2)? })
 }
 
 /// Who a server process belongs to, as far as our role may see it: role, application name, since when.

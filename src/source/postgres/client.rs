@@ -1,4 +1,4 @@
-//! A connection to PostgreSQL in replication mode: start-up, login, simple queries, and the copy stream.
+//! A connection to PostgreSQL, in replication mode or not: start-up, login, simple queries, and the copy stream.
 //!
 //! Built on postgres-protocol's messages. The published client libraries pass over notices and read a row at a time;
 //! the relay depends on both (PostgreSQL manual, chapters "Message Flow" and "Streaming Replication Protocol").
@@ -131,7 +131,7 @@ fn tls_failure(settings: &ConnectSettings, error: io::Error) -> SourceError {
     }
 }
 
-/// A logged-in connection in replication mode.
+/// A logged-in connection whose bytes we read ourselves; most often in replication mode.
 pub(super) struct ReplicationClient {
     stream: Box<dyn Stream>,
     read: BytesMut,
@@ -142,7 +142,7 @@ pub(super) struct ReplicationClient {
 
 impl ReplicationClient {
     /// Connects and logs in. The session settings make the server's text forms independent of its configuration and
-    /// keep its time-outs from ending the stream.
+    /// keep its time-outs from ending the stream. With `replication` among them it is a replication connection.
     ///
     /// # Errors
     /// As [`open`], and what the server says to the login.
@@ -173,7 +173,6 @@ impl ReplicationClient {
         let own = [
             ("user", settings.user.as_str()),
             ("database", settings.database.as_str()),
-            ("replication", "database"),
             ("application_name", settings.application_name.as_str()),
         ];
         frontend::startup_message(own.into_iter().chain(parameters.iter().copied()), &mut self.write)
@@ -256,6 +255,36 @@ impl ReplicationClient {
                 _ => {}
             }
         }
+    }
+
+    /// Takes the next message that is complete in the buffer, outside of a stream.
+    ///
+    /// # Errors
+    /// The bytes are not a message.
+    pub(super) fn next_message(&mut self) -> io::Result<Option<Message>> {
+        match self.frame_length()? {
+            Some(length) if self.read.len() >= length => Message::parse(&mut self.read),
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes a simple query, to be sent with the next [`exchange`](Self::exchange).
+    ///
+    /// # Errors
+    /// The text has a zero byte in it.
+    pub(super) fn begin_query(&mut self, text: &str) -> io::Result<()> {
+        frontend::query(text, &mut self.write)
+    }
+
+    /// Sends what is to be sent and reads once into the buffer; gives the number of bytes read. Cancel-safe.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    pub(super) async fn exchange(&mut self) -> io::Result<usize> {
+        if !self.write.is_empty() {
+            self.flush().await?;
+        }
+        self.fill().await
     }
 
     /// Runs `START_REPLICATION`; afterwards [`next_frame`](Self::next_frame) and [`fill`](Self::fill) give the stream.
@@ -368,6 +397,16 @@ impl ReplicationClient {
             self.flush().await
         };
         // the slot is free once the socket is closed, whatever became of the words of good-bye
+        let _: Result<io::Result<()>, _> = tokio::time::timeout(Duration::from_millis(500), end).await;
+    }
+
+    /// Says good-bye outside of a stream, so that the server ends the session, and what belongs to it, at once.
+    pub(super) async fn terminate(mut self) {
+        let end = async {
+            frontend::terminate(&mut self.write);
+            self.flush().await
+        };
+        // the session ends with the socket anyway
         let _: Result<io::Result<()>, _> = tokio::time::timeout(Duration::from_millis(500), end).await;
     }
 

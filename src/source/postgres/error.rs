@@ -107,6 +107,13 @@ pub(super) fn from_server(action: &str, settings: &ConnectSettings, error: Serve
             format!("database \"{database}\" does not exist on {address}"),
             "correct the database name in option \"source.postgres.url\"".to_owned(),
         ),
+        "53400" => refuse(
+            Reason::Configuration,
+            format!("could not {action}: all replication slots of {address} are in use ({error})"),
+            "drop a slot that nobody uses any more (SELECT slot_name, active FROM pg_replication_slots), or raise \
+             max_replication_slots and restart the server"
+                .to_owned(),
+        ),
         "42501" => refuse(
             Reason::Configuration,
             format!("user \"{user}\" is not allowed to {action}: {error}"),

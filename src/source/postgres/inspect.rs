@@ -11,7 +11,7 @@ use crate::source::SourceError;
 use crate::state::Reason;
 
 /// Oldest version that is supported, as `server_version_num`.
-const OLDEST_VERSION: i32 = 140_000;
+pub(super) const OLDEST_VERSION: i32 = 140_000;
 
 /// The catalogue's facts at one moment.
 #[derive(Clone, Debug)]
@@ -149,7 +149,7 @@ impl Facts {
                     quote_identifier(name)
                 ));
             }
-            if publication.membership(table).is_some_and(|membership| membership.has_filter) {
+            if publication.membership(table).is_some_and(|membership| membership.filter.is_some()) {
                 warnings.push(format!(
                     "publication \"{name}\" has a row filter on table \"{plain}\": rows outside it are not events"
                 ));
@@ -177,8 +177,8 @@ impl Facts {
 pub(super) struct Membership<'a> {
     /// OID of the membership; `None` where it comes from its schema or FOR ALL TABLES.
     pub oid: Option<u32>,
-    /// Whether a row filter narrows it.
-    pub has_filter: bool,
+    /// The row filter that narrows it.
+    pub filter: Option<&'a str>,
     /// The columns it is narrowed to.
     pub columns: Option<&'a Vec<String>>,
 }
@@ -188,11 +188,11 @@ impl PublicationFacts {
     #[must_use]
     pub(super) fn membership(&self, table: &TableFacts) -> Option<Membership<'_>> {
         if let Some(member) = self.members.iter().find(|member| member.table_oid == table.oid) {
-            let columns = member.columns.as_ref();
-            return Some(Membership { oid: Some(member.oid), has_filter: member.has_filter, columns });
+            let (filter, columns) = (member.filter.as_deref(), member.columns.as_ref());
+            return Some(Membership { oid: Some(member.oid), filter, columns });
         }
         let as_part = self.all_tables || self.schemas.contains(&table.schema_oid);
-        as_part.then_some(Membership { oid: None, has_filter: false, columns: None })
+        as_part.then_some(Membership { oid: None, filter: None, columns: None })
     }
 
     /// Whether it can bring rows of tables that are not in `tables`.

@@ -1,7 +1,8 @@
 //! The PostgreSQL source: a logical-replication subscriber that reads pgoutput.
 //!
 //! ```text
-//! attach: catalogue ─▶ publication ─▶ slot ─▶ START_REPLICATION ─▶ verify against what was published
+//! attach: catalogue ─▶ publication ─▶ no slot yet: first read of the tables (reader), which ends with the slot
+//!                                  └▶ slot ─▶ START_REPLICATION ─▶ verify against what was published
 //! read:   socket ─▶ frames ─▶ pgoutput messages ─▶ Batch            beside it: watch (SQL, every few seconds)
 //! confirm: standby status update ─▶ socket
 //! ```
@@ -20,9 +21,12 @@ mod error;
 mod guard;
 mod inspect;
 pub mod pgoutput;
+mod reader;
 mod relations;
 pub mod settings;
+mod slot;
 mod sql;
+mod table;
 mod watch;
 
 use std::sync::Arc;
@@ -33,13 +37,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use self::attach::{Attachment, Past, attach};
+use self::attach::{Attachment, Begin, Past, attach};
 use self::client::{Frame, ReplicationClient};
-use self::error::{ServerError, from_server, unreachable};
+use self::error::{ServerError, unreachable};
 use self::pgoutput::{Message, RelationMessage};
+pub use self::reader::TableReader;
 use self::relations::{Known, Relations};
 use self::settings::{Names, PostgresSettings};
-use self::watch::Watch;
+use self::watch::{Watch, Watched, verdict};
 use crate::change::{Batch, Cell, Ignored, Item};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
@@ -66,17 +71,26 @@ const REQUEST_BURST: Duration = Duration::from_secs(1);
 pub struct Connector {
     settings: Arc<PostgresSettings>,
     walsender_pid: Option<i32>,
+    tables_were_read: bool,
+}
+
+/// How a session begins.
+pub enum Attached {
+    /// The slot is there: what is committed behind its position is read from the log.
+    Stream(Slot),
+    /// There is no slot yet: the rows that stand in the tables are read first.
+    Tables(TableReader),
 }
 
 impl Connector {
     /// Nothing is connected yet.
     #[must_use]
     pub fn new(settings: PostgresSettings) -> Self {
-        Self { settings: Arc::new(settings), walsender_pid: None }
+        Self { settings: Arc::new(settings), walsender_pid: None, tables_were_read: false }
     }
 
     /// Attaches to the server and takes the slot. `record` is what is known to be published; the slot is not trusted
-    /// before [`Attached::verify`] has compared it with what is known once the slot is ours.
+    /// before [`Slot::verify`] has compared it with what is known once the slot is ours.
     ///
     /// # Errors
     /// As the relay's dispositions say: every finding at once, a slot in use, or a terminal state.
@@ -85,20 +99,32 @@ impl Connector {
         record: Option<&PositionRecord>,
         board: &StatusBoard,
     ) -> Result<Attached, SourceError> {
-        let past = Past { record, walsender_pid: self.walsender_pid };
-        let attachment = attach(&self.settings, past, board).await?;
-        self.walsender_pid = Some(attachment.client.backend_pid());
-        Ok(Attached { settings: Arc::clone(&self.settings), attachment })
+        let Self { walsender_pid, tables_were_read, .. } = *self;
+        match attach(&self.settings, Past { record, walsender_pid, tables_were_read }, board).await? {
+            Begin::Stream(attachment) => {
+                self.walsender_pid = Some(attachment.client.backend_pid());
+                Ok(Attached::Stream(Slot { settings: Arc::clone(&self.settings), attachment }))
+            }
+            Begin::Tables(reader) => {
+                self.walsender_pid = Some(reader.backend_pid());
+                Ok(Attached::Tables(reader))
+            }
+        }
+    }
+
+    /// The rows that stand in the tables are published, and the slot was made for what follows.
+    pub fn tables_were_read(&mut self) {
+        self.tables_were_read = true;
     }
 }
 
 /// The slot is ours, nothing of the stream is read.
-pub struct Attached {
+pub struct Slot {
     settings: Arc<PostgresSettings>,
     attachment: Attachment,
 }
 
-impl Attached {
+impl Slot {
     /// Who and what the server is.
     #[must_use]
     pub fn identity(&self) -> &SourceIdentity {
@@ -125,9 +151,15 @@ impl Attached {
         let SourceIdentity::Postgres { tables, .. } = &standing.identity;
         let relations = Relations::new(&settings.tables, tables, all_are_outboxes);
         info!(slot = names.slot, position = %standing.slot, "streaming begins");
-        let identity = standing.identity.clone();
+        let watched = Watched {
+            identity: standing.identity.clone(),
+            slot: names.slot.clone(),
+            is_idle: false,
+            begin: standing.slot,
+            walsender_pid: client.backend_pid(),
+        };
         Ok(PostgresSource {
-            watch: Watch::start(session, Arc::clone(&settings), identity, standing.slot, client.backend_pid()),
+            watch: Watch::start(session, Arc::clone(&settings), watched),
             client,
             relations,
             identity: standing.identity,
@@ -450,36 +482,3 @@ impl PostgresSource {
 
 /// Tag, start and end of the log, the server's clock (manual, "Streaming Replication Protocol", XLogData).
 const LOG_HEADER_BYTES: usize = 25;
-
-/// What the server's last word means. Both sides of the result are the verdict; the left one was found early.
-async fn verdict(
-    settings: &PostgresSettings,
-    identity: &SourceIdentity,
-    confirmed: Lsn,
-    words: ServerError,
-) -> Result<SourceError, SourceError> {
-    let is_about_publication = words.sqlstate == "42704" || words.severity == "WARNING";
-    let is_about_slot = words.sqlstate == "55000" && !is_about_publication;
-    if !is_about_publication && !is_about_slot {
-        return Ok(from_server("read the stream", &settings.connect, words));
-    }
-    let session = sql::SqlSession::connect(&settings.connect).await?;
-    let facts = inspect::read(&session.client, settings).await;
-    let facts = facts.map_err(|error| error::from_driver("read the catalogue", &settings.connect, error))?;
-    let (reason, message) = if is_about_slot {
-        (Reason::SlotInvalidated, format!("slot \"{}\" can no longer be read: {words}", settings.names.slot))
-    } else {
-        watch::changed(&facts, settings, identity).unwrap_or_else(|| {
-            let name = &settings.names.publication;
-            let message = format!(
-                "publication \"{name}\" exists now, but not yet at {confirmed}, where slot \"{}\" stands: the slot was \
-                 made before it, and the server cannot decode the rows between ({words})",
-                settings.names.slot
-            );
-            (Reason::PublicationNewerThanSlot, message)
-        })
-    };
-    let gap = Gap { from: Some(Position::Postgres(confirmed)), to: Some(Position::Postgres(facts.server.wal_end)) };
-    let hint = settings.names.leave_hint();
-    Ok(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint })))
-}

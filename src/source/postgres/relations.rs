@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::pgoutput::{RelationColumn, RelationMessage};
+use super::pgoutput::RelationMessage;
 use crate::change::{Column, ColumnType, Relation};
 use crate::config::TableName;
 use crate::sink::positions::TableIdentity;
@@ -27,7 +28,14 @@ pub(super) struct Relations {
     outboxes: HashMap<u32, TableName>,
     /// Whether every table of the publication is an outbox.
     all_are_outboxes: bool,
-    serial: u64,
+}
+
+/// A number that no relation of this process has had: the router outlives the sessions, and remembers by it which cell is
+/// what.
+#[must_use]
+pub(super) fn next_serial() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The table has gone, and whether it was an outbox cannot be told.
@@ -48,7 +56,7 @@ impl Relations {
     pub(super) fn new(tables: &[TableName], identities: &[TableIdentity], all_are_outboxes: bool) -> Self {
         let oid = |name: &TableName| identities.iter().find(|table| table.name == name.plain()).map(|table| table.oid);
         let outboxes = tables.iter().filter_map(|name| Some((oid(name)?, name.clone()))).collect();
-        Self { known: HashMap::new(), outboxes, all_are_outboxes, serial: 0 }
+        Self { known: HashMap::new(), outboxes, all_are_outboxes }
     }
 
     /// The table of this OID, if the stream has announced it.
@@ -73,13 +81,16 @@ impl Relations {
             Some(root) => self.outboxes.get(&root).cloned(),
             None => Some(self.of_gone_table(message)?),
         };
-        self.serial += 1;
         let name = outbox.clone().unwrap_or(TableName { schema: message.schema.clone(), table: message.table.clone() });
         let relation = Arc::new(Relation {
-            serial: self.serial,
+            serial: next_serial(),
             schema: name.schema,
             table: name.table,
-            columns: message.columns.iter().map(column).collect(),
+            columns: message
+                .columns
+                .iter()
+                .map(|column| Column { name: column.name.clone(), kind: kind(column.type_oid, column.type_modifier) })
+                .collect(),
         });
         let known = if outbox.is_some() { Known::Outbox(relation) } else { Known::Other(relation) };
         self.known.insert(message.oid, known);
@@ -98,9 +109,11 @@ impl Relations {
     }
 }
 
-/// OIDs: `pg_type.dat` of the server's source. A type that is not listed is what its text says.
-fn column(column: &RelationColumn) -> Column {
-    let kind = match column.type_oid {
+/// What the values of a type mean. OIDs: `pg_type.dat` of the server's source. A type that is not listed is what its
+/// text says.
+#[must_use]
+pub(super) fn kind(type_oid: u32, type_modifier: i32) -> ColumnType {
+    match type_oid {
         16 => ColumnType::Bool,
         17 => ColumnType::Bytes,
         20 => ColumnType::Int64,
@@ -110,11 +123,10 @@ fn column(column: &RelationColumn) -> Column {
         700 | 701 => ColumnType::Float,
         1082 => ColumnType::Date,
         // without a modifier a timestamp keeps microseconds
-        1114 => ColumnType::Timestamp(u8::try_from(column.type_modifier).unwrap_or(6)),
+        1114 => ColumnType::Timestamp(u8::try_from(type_modifier).unwrap_or(6)),
         1184 => ColumnType::TimestampTz,
         1700 => ColumnType::Numeric,
         2950 => ColumnType::Uuid,
         _ => ColumnType::Text,
-    };
-    Column { name: column.name.clone(), kind }
+    }
 }

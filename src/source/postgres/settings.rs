@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio_postgres::config::Host;
 
+use crate::config::names::{self, MAX_IDENTIFIER_BYTES};
 use crate::config::secret::Secret;
-use crate::config::{Config, PostgresConfig, Start, TableName, names};
+use crate::config::{Config, PostgresConfig, Start, TableName};
 use crate::tls::SslMode;
 
 /// A host and port to connect to.
@@ -60,13 +61,23 @@ pub struct Names {
 }
 
 impl Names {
+    /// The slot that lives as long as the first read of the tables. Its name is fixed, so that of two instances only one
+    /// reads.
+    #[must_use]
+    pub fn temporary_slot(&self) -> String {
+        const SUFFIX: &str = "_first_read";
+        let stem: String = self.slot.chars().take(MAX_IDENTIFIER_BYTES - SUFFIX.len()).collect();
+        format!("{stem}{SUFFIX}")
+    }
+
     /// How a person leaves a terminal state, knowing the gap.
     #[must_use]
     pub fn leave_hint(&self) -> String {
         format!(
             "find out whether events of the gap are missing at the consumers and publish them again from the table; \
              then stop the relay, drop slot \"{}\" if it exists, remove the position record with key \"{}\", and \
-             start with source.postgres.start = \"now\"",
+             start with source.postgres.start = \"now\", or with \"table\" to have all rows that stand in the table \
+             published again",
             self.slot, self.instance
         )
     }
@@ -89,6 +100,12 @@ pub struct PostgresSettings {
     pub tables: Vec<TableName>,
     /// The columns that every outbox table must have.
     pub columns: Vec<String>,
+    /// Further columns that become headers where a table has them.
+    pub optional_columns: Vec<String>,
+    /// Which of the rows that stand in a table are published at the first start.
+    pub start_where: Option<String>,
+    /// By what those rows are ordered.
+    pub start_order_by: Vec<String>,
 }
 
 impl PostgresSettings {
@@ -106,6 +123,9 @@ impl PostgresSettings {
             silence_timeout: postgres.silence_timeout,
             tables: config.outbox.tables.iter().filter_map(|name| TableName::parse(name).ok()).collect(),
             columns: config.required_columns(),
+            optional_columns: config.optional_columns(),
+            start_where: config.outbox.start_where.clone(),
+            start_order_by: config.outbox.start_order_by.clone(),
         })
     }
 }

@@ -32,7 +32,10 @@ impl SqlSession {
             .application_name(&settings.application_name)
             // the socket has its TLS already
             .ssl_mode(SslMode::Disable)
-            .options("-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0");
+            // without row_security a policy that would hide rows is an error
+            .options(
+                "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 -c row_security=off",
+            );
         let password = settings.password().map_err(|error| SourceError::Configuration {
             reason: Reason::AuthenticationFailed,
             message: format!("could not read the password from {error}"),

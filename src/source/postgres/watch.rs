@@ -12,7 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::catalog;
+use super::catalog::{self, SlotFacts};
+use super::error::{ServerError, from_driver, from_server};
 use super::guard::difference;
 use super::inspect::{self, Facts, refusal};
 use super::settings::PostgresSettings;
@@ -33,6 +34,7 @@ const CHECK: Duration = Duration::from_secs(3);
 pub(super) struct Watch {
     alarms: mpsc::Receiver<SourceError>,
     shared: Arc<Shared>,
+    begun: Instant,
     task: JoinHandle<()>,
 }
 
@@ -44,31 +46,43 @@ struct Shared {
     verified: AtomicU64,
     /// Log that the slot holds back, in bytes; -1 until known.
     retained: AtomicI64,
+    /// When the server last answered, in milliseconds since the watch began.
+    answered: AtomicU64,
+}
+
+/// What a watch looks at.
+pub(super) struct Watched {
+    /// Everything that a position depends on.
+    pub identity: SourceIdentity,
+    /// Name of the slot.
+    pub slot: String,
+    /// Whether nothing but the watch would notice that the slot has gone or can no longer be read.
+    pub is_idle: bool,
+    /// Where the reading begins.
+    pub begin: Lsn,
+    /// The server's process that uses the slot.
+    pub walsender_pid: i32,
 }
 
 impl Watch {
-    /// Begins to watch a stream that begins at `begin`. `walsender_pid` is the server's process of it.
+    /// Begins to watch.
     #[must_use]
-    pub(super) fn start(
-        session: SqlSession,
-        settings: Arc<PostgresSettings>,
-        identity: SourceIdentity,
-        begin: Lsn,
-        walsender_pid: i32,
-    ) -> Self {
+    pub(super) fn start(session: SqlSession, settings: Arc<PostgresSettings>, watched: Watched) -> Self {
         let (sender, alarms) = mpsc::channel(1);
         let shared = Arc::new(Shared {
-            confirmed: AtomicU64::new(begin.0),
-            verified: AtomicU64::new(begin.0),
+            confirmed: AtomicU64::new(watched.begin.0),
+            verified: AtomicU64::new(watched.begin.0),
             retained: AtomicI64::new(-1),
+            answered: AtomicU64::new(0),
         });
-        let watcher = Watcher { session, settings, identity, walsender_pid, shared: Arc::clone(&shared) };
+        let begun = Instant::now();
+        let watcher = Watcher { session, settings, watched, begun, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let alarm = watcher.run().await;
             // the receiver has gone when the stream ended first
             let _ = sender.send(alarm).await;
         });
-        Self { alarms, shared, task }
+        Self { alarms, shared, begun, task }
     }
 
     /// Waits for something wrong. Cancel-safe.
@@ -95,6 +109,12 @@ impl Watch {
         Lsn(self.shared.verified.load(Ordering::Relaxed))
     }
 
+    /// When the server last answered.
+    #[must_use]
+    pub(super) fn last_answer(&self) -> Instant {
+        self.begun + Duration::from_millis(self.shared.answered.load(Ordering::Relaxed))
+    }
+
     /// Log that the slot holds back, in bytes.
     #[must_use]
     pub(super) fn retained_bytes(&self) -> Option<u64> {
@@ -111,8 +131,8 @@ impl Drop for Watch {
 struct Watcher {
     session: SqlSession,
     settings: Arc<PostgresSettings>,
-    identity: SourceIdentity,
-    walsender_pid: i32,
+    watched: Watched,
+    begun: Instant,
     shared: Arc<Shared>,
 }
 
@@ -146,15 +166,23 @@ impl Watcher {
         // taken before the catalogue is read: what is confirmed later may already lack rows
         let confirmed = Lsn(self.shared.confirmed.load(Ordering::Relaxed));
         let facts = inspect::read(client, &self.settings).await?;
-        if let Some(slot) = catalog::slot(client, facts.server.version, &self.settings.names.slot).await? {
+        let slot = catalog::slot(client, facts.server.version, &self.watched.slot).await?;
+        let answered = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.shared.answered.store(answered, Ordering::Relaxed);
+        if self.watched.is_idle
+            && let Some(alarm) = unusable(&self.watched.slot, slot.as_ref())
+        {
+            return Ok(Some(alarm));
+        }
+        if let Some(slot) = slot {
             self.shared.retained.store(slot.retained_bytes.unwrap_or(-1), Ordering::Relaxed);
         }
-        let sync_state = catalog::sync_state(client, self.walsender_pid).await?;
+        let sync_state = catalog::sync_state(client, self.watched.walsender_pid).await?;
         if sync_state.is_some_and(|state| state != "async") {
             let application_name = &self.settings.connect.application_name;
             return Ok(refusal(&[inspect::synchronous(&facts.server.standby_names, application_name)]));
         }
-        let Some((reason, message)) = changed(&facts, &self.settings, &self.identity) else {
+        let Some((reason, message)) = changed(&facts, &self.settings, &self.watched.identity) else {
             self.shared.verified.store(confirmed.0, Ordering::Relaxed);
             return Ok(None);
         };
@@ -163,6 +191,22 @@ impl Watcher {
         let hint = self.settings.names.leave_hint();
         Ok(Some(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))))
     }
+}
+
+/// Whether a slot that nobody reads from has gone, or has lost its log.
+fn unusable(name: &str, slot: Option<&SlotFacts>) -> Option<SourceError> {
+    let (reason, message) = match slot {
+        None => (Reason::SourceUnreachable, format!("slot \"{name}\" has gone: the connection that held it broke")),
+        Some(slot) => {
+            let why = slot.why_unusable()?;
+            let message = format!(
+                "slot \"{name}\" was invalidated ({why}): raise max_slot_wal_keep_size, so that the log of the whole \
+                 first read fits"
+            );
+            (Reason::SlotInvalidated, message)
+        }
+    };
+    Some(SourceError::Connection { reason, message, source: None })
 }
 
 /// What is no longer as it was, or no longer works; `None` if all is in order.
@@ -197,4 +241,37 @@ pub(super) fn changed(
     }
     let unpublished = facts.findings(settings).into_iter().find(|finding| finding.reason == Reason::TableNotPublished);
     unpublished.map(|finding| (finding.reason, finding.message))
+}
+
+/// What the server's last word means. Both sides of the result are the verdict; the left one was found early.
+pub(super) async fn verdict(
+    settings: &PostgresSettings,
+    identity: &SourceIdentity,
+    confirmed: Lsn,
+    words: ServerError,
+) -> Result<SourceError, SourceError> {
+    let is_about_publication = words.sqlstate == "42704" || words.severity == "WARNING";
+    let is_about_slot = words.sqlstate == "55000" && !is_about_publication;
+    if !is_about_publication && !is_about_slot {
+        return Ok(from_server("read the stream", &settings.connect, words));
+    }
+    let session = SqlSession::connect(&settings.connect).await?;
+    let facts = inspect::read(&session.client, settings).await;
+    let facts = facts.map_err(|error| from_driver("read the catalogue", &settings.connect, error))?;
+    let (reason, message) = if is_about_slot {
+        (Reason::SlotInvalidated, format!("slot \"{}\" can no longer be read: {words}", settings.names.slot))
+    } else {
+        changed(&facts, settings, identity).unwrap_or_else(|| {
+            let name = &settings.names.publication;
+            let message = format!(
+                "publication \"{name}\" exists now, but not yet at {confirmed}, where slot \"{}\" stands: the slot was \
+                 made before it, and the server cannot decode the rows between ({words})",
+                settings.names.slot
+            );
+            (Reason::PublicationNewerThanSlot, message)
+        })
+    };
+    let gap = Gap { from: Some(Position::Postgres(confirmed)), to: Some(Position::Postgres(facts.server.wal_end)) };
+    let hint = settings.names.leave_hint();
+    Ok(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint })))
 }

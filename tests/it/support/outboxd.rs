@@ -189,6 +189,13 @@ impl Outboxd {
         line.split_whitespace().nth(1).map_or(0, |kib| kib.parse::<u64>().unwrap() * 1024)
     }
 
+    /// Most resident memory that it has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+    }
+
     /// Whether it is a zombie, which waits for us to ask for its exit code.
     fn has_ended(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
