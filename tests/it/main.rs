@@ -21,6 +21,7 @@ mod crash;
 mod failover;
 mod gaps;
 mod kafka;
+mod kafka_secure;
 mod kafka_sink;
 mod liveness;
 mod refused;
