@@ -48,7 +48,7 @@ reasons! {
     SlotInUse = "slot_in_use",
     /// The slot waits for transactions that were open before it.
     SlotCreating = "slot_creating",
-    /// The database refused the user or the password.
+    /// The database or a broker refused the user, the password or the certificate.
     AuthenticationFailed = "authentication_failed",
     /// The brokers cannot be reached, or do not acknowledge.
     SinkUnreachable = "sink_unreachable",

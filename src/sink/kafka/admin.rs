@@ -1,10 +1,11 @@
 //! Questions to the brokers about topics, and the making of topics. Every answer has a time limit.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions, ConfigResource, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::metadata::Metadata;
 use tracing::{debug, info};
 
 use super::context::AskingContext;
@@ -18,6 +19,8 @@ pub(super) type Admin = AdminClient<AskingContext>;
 
 /// Longest wait for one answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The part of it after which a refusal ends the waiting.
+const ANSWER_SLICE: Duration = Duration::from_millis(500);
 /// Pause between looks at a topic that has just been made and is not known everywhere yet.
 const PROPAGATION_PAUSE: Duration = Duration::from_millis(50);
 /// How often it is looked at.
@@ -78,11 +81,11 @@ pub(super) enum Existence {
 /// Asks for a topic's metadata.
 ///
 /// # Errors
-/// No broker answered.
+/// No broker answered, or a broker refuses us.
 pub(super) async fn existence(admin: &Arc<Admin>, topic: &str) -> Result<Existence, KafkaError> {
     let (client, name) = (Arc::clone(admin), topic.to_owned());
     let asked = tokio::task::spawn_blocking(move || {
-        let metadata = client.inner().fetch_metadata(Some(&name), ANSWER_TIMEOUT)?;
+        let metadata = metadata(&client, &name)?;
         let Some(found) = metadata.topics().iter().find(|found| found.name() == name) else {
             return Ok(Existence::Missing);
         };
@@ -100,6 +103,18 @@ pub(super) async fn existence(admin: &Arc<Admin>, topic: &str) -> Result<Existen
         })
     });
     asked.await.unwrap_or(Err(KafkaError::Canceled))
+}
+
+/// Waits for a topic's metadata, in slices: a refused login is not tried again until the time is over. Blocks.
+fn metadata(admin: &Admin, topic: &str) -> Result<Metadata, KafkaError> {
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
+    loop {
+        let asked = admin.inner().fetch_metadata(Some(topic), ANSWER_SLICE);
+        let is_over = Instant::now() >= deadline || admin.inner().context().0.refusal().is_some();
+        if is_over || asked.is_ok() {
+            return asked;
+        }
+    }
 }
 
 /// Asks for a topic's configuration; `Ok(Err(code))` if the broker does not tell.

@@ -90,15 +90,9 @@ pub(super) fn connection(config: &KafkaConfig, name: &str, password: Option<&Sec
     if let Some(password) = password {
         client.set("sasl.password", password.expose());
     }
-    let verbose = tracing::enabled!(target: "librdkafka", tracing::Level::DEBUG);
-    let level = if config.options.contains_key("debug") {
-        RDKafkaLogLevel::Debug
-    } else if verbose {
-        RDKafkaLogLevel::Info
-    } else {
-        RDKafkaLogLevel::Warning
-    };
-    client.set_log_level(level);
+    // The reason why a broker hangs up is told with this level, and only in the log.
+    let debug = config.options.contains_key("debug");
+    client.set_log_level(if debug { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Info });
     client
 }
 

@@ -27,6 +27,7 @@ use crate::metrics::ErrorLabel;
 use crate::position::Position;
 use crate::record::window_bytes;
 use crate::sink::{Ack, Acknowledgements, Ordinal};
+use crate::state::Reason;
 
 /// The delivery opaque of a position record; no transaction gets this far.
 pub(super) const POSITION_OPAQUE: usize = usize::MAX;
@@ -60,6 +61,30 @@ pub(super) struct Failure {
     pub(super) since: Option<Instant>,
 }
 
+/// A broker was reached and would not have us: the password, or a certificate on either side. librdkafka goes on with
+/// what it read at its start, so only a new session can do better.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// The stable code.
+    pub(super) reason: Reason,
+    /// Who refused what.
+    pub(super) words: String,
+}
+
+impl Refusal {
+    fn from_error(code: RDKafkaErrorCode, words: &str) -> Option<Self> {
+        // In TLS 1.3 the broker's word about our certificate follows after the handshake.
+        let alert = words.contains("SSL alert number");
+        let (reason, what) = match code {
+            RDKafkaErrorCode::Authentication => (Reason::AuthenticationFailed, "a broker refused the login"),
+            RDKafkaErrorCode::SSL => (Reason::SinkUnreachable, "TLS with a broker failed"),
+            _ if alert => (Reason::AuthenticationFailed, "a broker refused the client's certificate"),
+            _ => return None,
+        };
+        Some(Self { reason, words: format!("{what}: {words}") })
+    }
+}
+
 /// Sums of a session.
 #[derive(Debug, Default)]
 struct Delivered {
@@ -80,6 +105,8 @@ struct Trouble {
     second_follows: bool,
     warned: Option<Instant>,
     unsaid: u64,
+    /// The first refusal that is not forgotten.
+    refusal: Option<Refusal>,
 }
 
 /// A session's state, shared between the polling thread and the relay's task.
@@ -155,9 +182,22 @@ impl Shared {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// Notes that a broker has answered.
-    pub(super) fn set_connected(&self) {
+    /// Notes that the session is open: what a broker refused on the way there did not keep us from it.
+    pub(super) fn set_open(&self) {
         self.connected.store(true, Ordering::Relaxed);
+        lock(&self.trouble).refusal = None;
+    }
+
+    /// What a broker refused.
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        lock(&self.trouble).refusal.clone()
+    }
+
+    /// Notes a refusal, if it is one.
+    fn note_refusal(&self, code: RDKafkaErrorCode, words: &str) {
+        let Some(refusal) = Refusal::from_error(code, words) else { return };
+        lock(&self.trouble).refusal.get_or_insert(refusal);
+        self.wake.notify_one();
     }
 
     /// The last that was heard about the connections.
@@ -177,6 +217,14 @@ impl Shared {
         delivered.failure.fatal.get_or_insert_with(|| words.to_owned());
         drop(delivered);
         self.wake.notify_one();
+    }
+
+    /// Notes the log's words about a connection that ended; some are told in no other way.
+    fn hung_up(&self, message: &str) {
+        let words = message.split_once("]: ").map_or(message, |(_thread, words)| words);
+        let at_first_word = words.contains("APIVERSION_QUERY") && words.contains("Disconnected");
+        let question = if at_first_word { "; does security.protocol fit this listener?" } else { "" };
+        lock(&self.trouble).words = Some(format!("{words}{question}"));
     }
 
     fn acknowledge(&self, ordinal: Ordinal, bytes: u64) {
@@ -265,6 +313,9 @@ pub(super) struct Context(pub(super) Arc<Shared>);
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        if facility == "FAIL" {
+            self.0.hung_up(message);
+        }
         log(level, facility, message);
     }
 
@@ -277,7 +328,10 @@ impl ClientContext for Context {
     fn error(&self, error: KafkaError, reason: &str) {
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::Fatal) => self.0.fatal(reason),
-            Some(code) => self.0.global_error(code, reason),
+            Some(code) => {
+                self.0.note_refusal(code, reason);
+                self.0.global_error(code, reason);
+            }
             None => warn!(%error, "Kafka: {reason}"),
         }
     }
@@ -307,9 +361,10 @@ impl ProducerContext for Context {
     }
 }
 
-/// The context of the clients that only ask: their errors come back with the answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AskingContext;
+/// The context of the clients that only ask: their errors come back with the answer, but for a refusal, which librdkafka
+/// would try again for as long as the question lasts.
+#[derive(Clone)]
+pub(super) struct AskingContext(pub(super) Arc<Shared>);
 
 impl ClientContext for AskingContext {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -317,6 +372,9 @@ impl ClientContext for AskingContext {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
+        if let Some(code) = error.rdkafka_error_code() {
+            self.0.note_refusal(code, reason);
+        }
         debug!(%error, "Kafka: {reason}");
     }
 }
@@ -422,6 +480,22 @@ mod tests {
         assert_eq!(any_broker_up(br#"{"brokers":{"a:1/1":{"state":"TRY_CONNECT"}}}"#), Some(false));
         assert_eq!(any_broker_up(br#"{"brokers":{"a:1/1":{"state":"INIT"}}}"#), None);
         assert_eq!(any_broker_up(b"not json"), None);
+    }
+
+    #[test]
+    fn a_refusal_is_told_from_an_outage() {
+        let shared = shared();
+        shared.note_refusal(RDKafkaErrorCode::BrokerTransportFailure, "Connect to a:1 failed: Connection refused");
+        assert_eq!(shared.refusal(), None);
+        let alert =
+            "Receive failed: error:0A00045C:SSL routines::tlsv13 alert certificate required: SSL alert number 116";
+        shared.note_refusal(RDKafkaErrorCode::BrokerTransportFailure, alert);
+        shared.note_refusal(RDKafkaErrorCode::Authentication, "later");
+        let refusal = shared.refusal().unwrap();
+        assert_eq!(refusal.reason, Reason::AuthenticationFailed);
+        assert!(refusal.words.ends_with(alert), "{refusal:?}");
+        shared.set_open();
+        assert_eq!(shared.refusal(), None);
     }
 
     #[test]

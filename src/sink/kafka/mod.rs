@@ -47,7 +47,7 @@ use crate::sink::{Acknowledgements, Blocked, Enqueued, Ordinal, Sink, SinkError}
 use crate::state::Reason;
 use admin::{Admin, Creation};
 use client::Mode;
-use context::{AskingContext, Cause, Failure, POSITION_OPAQUE, Shared};
+use context::{AskingContext, Cause, Failure, POSITION_OPAQUE, Refusal, Shared};
 use failure::{Remedy, restart};
 use session::Session;
 use topics::{Found, Topics, Verdict};
@@ -119,7 +119,8 @@ impl KafkaSink {
     async fn read_position(&self, session: &Session, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
         let (consumer, partitions) = (session.consumer.clone(), session.positions_partitions);
         let (config, key) = (self.config.clone(), instance.to_owned());
-        let read = move || positions::read_last(&consumer, &config, partitions, &key);
+        let context = AskingContext(Arc::clone(&session.shared));
+        let read = move || positions::read_last(&consumer, context, &config, partitions, &key);
         tokio::task::spawn_blocking(read).await.map_err(|error| {
             restart(Reason::SinkUnreachable, format!("reading the positions topic was given up: {error}"), false)
         })?
@@ -139,6 +140,11 @@ impl KafkaSink {
         if let Some(failure) = session.shared.failure() {
             let waited = failure.since.is_none_or(|since| since.elapsed() >= CAUSE_TIMEOUT);
             return (failure.cause.is_some() || waited).then(|| self.conclude(failure));
+        }
+        if let Some(Refusal { reason, words }) = session.shared.refusal() {
+            // The next session reads the password and the certificates anew.
+            self.session = None;
+            return Some(restart(reason, words, false));
         }
         let (mode, committed) = (session.mode, session.acknowledged_at_commit);
         if mode == Mode::Isolating && committed >= self.isolate && session.shared.is_free() {
@@ -308,15 +314,17 @@ impl Sink for KafkaSink {
         let settings = client::producer(&connection, mode);
         let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
 
-        let admin = client::admin(&connection).create_with_context(AskingContext).map_err(not_created)?;
+        let admin = client::admin(&connection)
+            .create_with_context(AskingContext(Arc::clone(&session.shared)))
+            .map_err(not_created)?;
         let admin: Arc<Admin> = session.adopt(admin);
         let read = async {
             session.positions_partitions = positions::verify(&admin, config).await?;
             session.consumer = client::consumer(&connection, &self.name);
             self.read_position(&session, instance).await
         };
-        let position = read.await.map_err(|error| with_trouble(error, session.shared.trouble()))?;
-        session.shared.set_connected();
+        let position = read.await.map_err(|error| with_trouble(error, &session.shared))?;
+        session.shared.set_open();
         self.session = Some(session);
         Ok(position)
     }
@@ -453,13 +461,16 @@ fn batch_bytes_for(limit: u64) -> u64 {
     limit.clamp(1, 2_147_483_647)
 }
 
-/// Adds what the producer said about its connections meanwhile.
-fn with_trouble(error: SinkError, trouble: Option<String>) -> SinkError {
-    match (error, trouble) {
-        (SinkError::Restart { reason, message, at_once }, Some(words)) => {
+/// Adds what the producer said about its connections meanwhile; a refusal says it all.
+fn with_trouble(error: SinkError, shared: &Shared) -> SinkError {
+    match (error, shared.refusal(), shared.trouble()) {
+        (SinkError::Restart { at_once, .. }, Some(Refusal { reason, words }), _) => {
+            SinkError::Restart { reason, message: words, at_once }
+        }
+        (SinkError::Restart { reason, message, at_once }, None, Some(words)) => {
             SinkError::Restart { reason, message: format!("{message} ({words})"), at_once }
         }
-        (error, _) => error,
+        (error, _, _) => error,
     }
 }
 

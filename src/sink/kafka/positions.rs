@@ -109,13 +109,14 @@ fn not_usable(topic: &str, why: &str) -> SinkError {
 /// do not answer.
 pub(super) fn read_last(
     client: &ClientConfig,
+    context: AskingContext,
     config: &KafkaConfig,
     partitions: usize,
     instance: &str,
 ) -> Result<Option<PositionRecord>, SinkError> {
     let topic = &config.positions_topic;
     let failed = |error: KafkaError| unreachable(config, &format!("read the positions topic \"{topic}\""), &error);
-    let consumer: BaseConsumer<AskingContext> = client.create_with_context(AskingContext).map_err(failed)?;
+    let consumer: BaseConsumer<AskingContext> = client.create_with_context(context).map_err(failed)?;
     // Without this the consumer finds no leader at first, and asks again after half a second only.
     consumer.fetch_metadata(Some(topic), READ_TIMEOUT).map_err(failed)?;
     let mut ends = BTreeMap::new();

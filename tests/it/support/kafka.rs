@@ -243,11 +243,25 @@ impl PrivateKafka {
     /// Starts it, for the first time or again.
     #[track_caller]
     pub(crate) fn start_again(&self) {
+        self.start_with("");
+    }
+
+    /// Starts it for the first time, with these lines more in its configuration.
+    #[track_caller]
+    pub(crate) fn start_with(&self, configuration: &str) {
         let mut command = script("kafka.sh");
         command.arg("start").arg(&self.dir).arg(self.port.to_string());
         command.env("KAFKA_JARS", variable("OUTBOX_TEST_KAFKA_JARS"));
-        command.env("KAFKA_PROPS", "auto.create.topics.enable=false");
+        command.env("KAFKA_PROPS", format!("auto.create.topics.enable=false\n{configuration}"));
         must_run(&mut command);
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(self.dir.join("broker.log")).unwrap_or_default()).into_owned()
     }
 
     /// Ends it in good order.

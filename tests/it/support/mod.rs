@@ -1,10 +1,12 @@
 //! What every test needs: servers, a database of its own, the program under test, waiting.
 
 pub(crate) mod case;
+pub(crate) mod certificates;
 pub(crate) mod config;
 pub(crate) mod kafka;
 pub(crate) mod outboxd;
 pub(crate) mod postgres;
+pub(crate) mod secure;
 pub(crate) mod walsender;
 
 use std::net::TcpListener;
@@ -19,6 +21,7 @@ pub(crate) use config::Config;
 pub(crate) use kafka::{Kafka, PrivateKafka, Rec};
 pub(crate) use outboxd::Outboxd;
 pub(crate) use postgres::{PrivateServer, Server, Session, Version, lsn};
+pub(crate) use secure::SecureKafka;
 
 /// Makes each function a test on PostgreSQL 15 and one on 18.
 macro_rules! on_each_version {
