@@ -18,6 +18,8 @@
 mod support;
 
 mod crash;
+#[cfg(feature = "demo")]
+mod demo;
 mod failover;
 mod gaps;
 mod kafka;

@@ -19,7 +19,7 @@ mod inspect;
 pub mod pgoutput;
 mod relations;
 pub mod settings;
-mod sql;
+pub(crate) mod sql;
 mod watch;
 
 use std::sync::Arc;
