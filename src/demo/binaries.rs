@@ -71,9 +71,10 @@ fn refusal(message: String, hint: &str) -> anyhow::Error {
     Refusal { message, hint: hint.to_owned() }.into()
 }
 
-/// The folders in which packages put PostgreSQL, and those of `PATH`.
+/// The folders of `PATH`, and those in which packages put PostgreSQL: of equal versions the last one is taken.
 fn installed() -> Vec<PathBuf> {
-    let mut folders = Vec::new();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let packages = [
         ("/usr/lib/postgresql", ""),
         ("/usr", "pgsql-"),
@@ -84,9 +85,6 @@ fn installed() -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(parent) else { continue };
         let names = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
         folders.extend(names.map(|entry| entry.path().join("bin")));
-    }
-    if let Some(path) = std::env::var_os("PATH") {
-        folders.extend(std::env::split_paths(&path));
     }
     folders.retain(|folder| NEEDED.iter().all(|name| folder.join(name).is_file()));
     folders

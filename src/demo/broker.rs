@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::Context;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::DefaultProducerContext;
@@ -59,7 +60,9 @@ pub(super) fn consumer(address: &str) -> anyhow::Result<StreamConsumer> {
     // partitions are assigned by hand; librdkafka wants a name all the same
     config.set("group.id", "demo").set("enable.auto.commit", "false").set("auto.offset.reset", "earliest");
     // unlike a real broker, the mock answers not before this time is over, whatever arrives meanwhile
-    config.set("fetch.wait.max.ms", "5");
+    config.set("fetch.wait.max.ms", "2");
+    // tells when it has nothing more to read
+    config.set("enable.partition.eof", "true");
     let consumer: StreamConsumer = config.create().context("create the consumer")?;
     let mut assignment = TopicPartitionList::new();
     for aggregate in AGGREGATES {
@@ -72,13 +75,32 @@ pub(super) fn consumer(address: &str) -> anyhow::Result<StreamConsumer> {
     Ok(consumer)
 }
 
+/// Waits until the consumer stands at the end of every partition: the first event is not to wait for that.
+///
+/// # Errors
+/// The broker cannot be read from.
+pub(super) async fn ready(consumer: &StreamConsumer) -> anyhow::Result<()> {
+    let mut open = AGGREGATES.iter().map(|_| PARTITIONS).sum::<i32>();
+    while open > 0 {
+        match consumer.recv().await {
+            Err(KafkaError::PartitionEOF(_)) => open -= 1,
+            Err(error) => return Err(error).context("read from the broker"),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// Reads for as long as it is polled: into the books, and onto the screen.
 ///
 /// # Errors
 /// The broker cannot be read from.
 pub(super) async fn consume(consumer: &StreamConsumer, ledger: &Ledger, screen: &Screen) -> anyhow::Result<()> {
     loop {
-        let message = consumer.recv().await.context("read from the broker")?;
+        let message = match consumer.recv().await {
+            Err(KafkaError::PartitionEOF(_)) => continue,
+            message => message.context("read from the broker")?,
+        };
         let arrival = arrival(&message);
         let place = format!("partition {}, offset {}", message.partition(), message.offset());
         let (id, topic, key) = (arrival.id.clone(), arrival.topic.clone(), arrival.key.clone());

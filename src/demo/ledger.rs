@@ -68,7 +68,6 @@ struct Books {
     arrivals: Vec<Arrival>,
     delays: Vec<Duration>,
     transactions: u64,
-    rolled_back: u64,
 }
 
 /// The books. Clones share them.
@@ -100,12 +99,6 @@ impl Ledger {
         }
     }
 
-    /// Counts a transaction that is rolled back whole.
-    pub(super) fn roll_back_transaction(&self, rows: &[Written]) {
-        self.roll_back(rows);
-        self.books().rolled_back += 1;
-    }
-
     /// Notes a record that was read.
     pub(super) fn arrived(&self, arrival: Arrival) -> Judgement {
         let mut books = self.books();
@@ -134,7 +127,6 @@ impl Ledger {
         let books = self.books();
         let mut tally = Tally {
             transactions: books.transactions,
-            transactions_rolled_back: books.rolled_back,
             committed: books.committed.len(),
             rolled_back: books.entries.len() - books.committed.len(),
             ..Tally::default()
@@ -180,8 +172,6 @@ impl Event {
 pub(super) struct Tally {
     /// Transactions that were committed.
     pub(super) transactions: u64,
-    /// Transactions that were rolled back.
-    pub(super) transactions_rolled_back: u64,
     /// Events that were committed.
     pub(super) committed: usize,
     /// Outbox rows that were rolled back.
@@ -236,7 +226,7 @@ mod tests {
     fn shop() -> Ledger {
         let ledger = Ledger::default();
         ledger.commit(&[written("a", "1"), written("b", "2")]);
-        ledger.roll_back_transaction(&[written("x", "1")]);
+        ledger.roll_back(&[written("x", "1")]);
         ledger.commit(&[written("c", "1")]);
         ledger
     }

@@ -35,6 +35,8 @@ use self::screen::{Screen, millis};
 use self::shop::Shop;
 use crate::cli::DemoOptions;
 
+/// Longest wait for the consumer's start.
+const CONSUMER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest wait for what was committed.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(15);
 /// What should not come would come in this time.
@@ -89,7 +91,11 @@ async fn play(
     let mut relay = RunningRelay::start(&config).await?;
     screen.fact("outboxd", &format!("streams from slot {}, state at http://{}/", place.slot, relay.page));
     let (ledger, consumer) = (Ledger::default(), broker::consumer(&broker.address())?);
+    let ready = tokio::time::timeout(CONSUMER_TIMEOUT, broker::ready(&consumer)).await;
+    ready.context("wait for the consumer")??;
+    screen.fact("consumer", "reads the topics over TCP; the time behind an event is that from COMMIT to here");
     let mut shop = Shop::open(&place.shop_url, &ledger, screen).await?;
+    screen.fact("shop", &format!("three connections, {} s", options.seconds));
     screen.line("");
     screen.begin();
     {
@@ -180,11 +186,10 @@ fn show(tally: &Tally, confirmed: Option<&str>, screen: &Screen) {
         (0, 0) => "none arrived, nor anything else".to_owned(),
         _ => format!("{from_rollback} arrived, and {unknown} that nobody wrote"),
     };
-    let count = tally.transactions_rolled_back;
-    let text = format!("{rolled_back} events rolled back, {count} transactions and parts of others: {text}");
+    let text = format!("{rolled_back} events rolled back, whole transactions or to a savepoint: {text}");
     screen.check(from_rollback + unknown == 0, &text);
     let text = match tally.out_of_order {
-        0 => format!("{} keys: each in the order of its commits", tally.keys),
+        0 => format!("{} keys, each in its topic: in the order of its commits", tally.keys),
         wrong => format!("{wrong} of {} keys are not as they were committed", tally.keys),
     };
     screen.check(tally.out_of_order == 0, &text);

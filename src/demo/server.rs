@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::account::Account;
 use super::binaries::Binaries;
-use super::screen::{Screen, millis};
+use super::screen::Screen;
 
 /// Longest time for making the data directory, and for starting, on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -56,8 +56,8 @@ impl Server {
             }
         }
         let server = Self { process, port, password, stop: home.stop(), _folder: folder };
-        let version = &home.binaries.version;
-        screen.fact("PostgreSQL", &format!("{version} at 127.0.0.1:{port}, ready after {}", millis(begun.elapsed())));
+        let (version, ready) = (&home.binaries.version, begun.elapsed().as_secs_f64());
+        screen.fact("PostgreSQL", &format!("{version} at 127.0.0.1:{port}, ready after {ready:.1} s"));
         let user = home.account.as_ref().map(|account| format!(" as user {}", account.name)).unwrap_or_default();
         let bin = home.binaries.folder.display();
         screen.fact("", &format!("programs of {bin}{user}, data in {}", home.path.display()));

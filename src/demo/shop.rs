@@ -140,7 +140,7 @@ impl<'a> Shop<'a> {
         begin(till).await?;
         let row = place_order(till, order).await?;
         self.show(Side::NotKept, "ROLLBACK", &row, &format!("{}'s card is declined", order.customer));
-        self.ledger.roll_back_transaction(std::slice::from_ref(&row));
+        self.ledger.roll_back(std::slice::from_ref(&row));
         till.client.batch_execute("ROLLBACK").await.context("roll back")?;
         self.order = last;
         Ok(())
@@ -219,7 +219,7 @@ impl<'a> Shop<'a> {
             let row = insert(till, Event::new(RUSH, &key, "Sold", json!({"till": number, "sale": sale}))).await?;
             if sale % RUSH_ROLLBACK == 0 {
                 till.client.batch_execute("ROLLBACK").await.context("roll back")?;
-                self.ledger.roll_back_transaction(&[row]);
+                self.ledger.roll_back(&[row]);
             } else {
                 self.ledger.commit(&[row]);
                 till.client.batch_execute("COMMIT").await.context("commit")?;
