@@ -42,7 +42,10 @@ enum Ground {
         /// Ends when dropped.
         _server: Box<Server>,
     },
-    Given { url: String, database: String },
+    Given {
+        url: String,
+        database: String,
+    },
 }
 
 impl Place {
