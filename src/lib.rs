@@ -3,6 +3,8 @@ pub mod change;
 pub mod cli;
 pub mod commands;
 pub mod config;
+#[cfg(feature = "demo")]
+pub mod demo;
 pub mod http;
 pub mod logging;
 pub mod metrics;

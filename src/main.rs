@@ -22,6 +22,8 @@ fn main() -> ExitCode {
     let load = |options: &cli::Options| Config::load_with(options.config.as_deref(), &options.overrides(), &checks);
     match Cli::parse().command {
         Command::Run(options) => load(&options).map_or_else(|error| refuse(&error), start),
+        #[cfg(feature = "demo")]
+        Command::Demo(options) => demo(&options),
         Command::Config { command: ConfigCommand::Check(options) } => match load(&options) {
             Ok(config) => {
                 print!("{}", cli::check_report(&config));
@@ -42,7 +44,7 @@ fn start(config: Config) -> ExitCode {
         eprintln!("error: {}", outboxd::chain(&error));
         return ExitCode::from(REFUSED);
     }
-    match block_on(config) {
+    match block_on(run(config)) {
         Ok(Outcome::Stopped) => ExitCode::SUCCESS,
         Ok(Outcome::Terminal) => ExitCode::from(TERMINAL),
         Ok(Outcome::Refused { message, hint }) => {
@@ -62,10 +64,28 @@ fn start(config: Config) -> ExitCode {
     }
 }
 
-/// Runs the relay on this thread: it is one loop, and a second thread would only add wake-ups between the two.
-fn block_on(config: Config) -> anyhow::Result<Outcome> {
+/// Everything but a proof is a failure.
+#[cfg(feature = "demo")]
+fn demo(options: &cli::DemoOptions) -> ExitCode {
+    let level = if options.verbose { "info" } else { "warn" };
+    let log = outboxd::config::LogConfig { level: level.to_owned(), ..outboxd::config::LogConfig::default() };
+    let demo = async { outboxd::demo::demo(options).await };
+    let outcome = outboxd::logging::init(&log).map_err(anyhow::Error::from).and_then(|()| block_on(demo));
+    match outcome {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(error) => match error.downcast_ref::<Refusal>() {
+            Some(Refusal { message, hint }) => cli::print_findings(message, hint),
+            None => eprintln!("error: {error:#}"),
+        },
+    }
+    ExitCode::FAILURE
+}
+
+/// Runs on this thread: the relay is one loop, and a second thread would only add wake-ups between the two.
+fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(run(config));
+    let outcome = runtime.block_on(future);
     // a look-up at a broker that is away would hold up the end
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome

@@ -18,6 +18,8 @@
 mod support;
 
 mod crash;
+#[cfg(feature = "demo")]
+mod demo;
 mod failover;
 mod first_read;
 mod first_read_rows;

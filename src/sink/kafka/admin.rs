@@ -162,9 +162,9 @@ fn options() -> AdminOptions {
     AdminOptions::new().request_timeout(Some(ANSWER_TIMEOUT)).operation_timeout(Some(ANSWER_TIMEOUT))
 }
 
-/// Finds out whether a topic can be written to and what it takes; makes it if `creation` says so.
-pub(super) async fn look_up(admin: Arc<Admin>, topic: String, creation: Option<Creation>) -> Found {
-    match try_look_up(&admin, &topic, creation.as_ref()).await {
+/// Finds out whether a topic can be written to and, if `asks_limit`, what it takes; makes it if `creation` says so.
+pub(super) async fn look_up(admin: Arc<Admin>, topic: String, creation: Option<Creation>, asks_limit: bool) -> Found {
+    match try_look_up(&admin, &topic, creation.as_ref(), asks_limit).await {
         Ok(found) => found,
         Err(error) => Found::Unusable(Blocked {
             reason: Reason::SinkUnreachable,
@@ -174,7 +174,12 @@ pub(super) async fn look_up(admin: Arc<Admin>, topic: String, creation: Option<C
     }
 }
 
-async fn try_look_up(admin: &Arc<Admin>, topic: &str, creation: Option<&Creation>) -> Result<Found, KafkaError> {
+async fn try_look_up(
+    admin: &Arc<Admin>,
+    topic: &str,
+    creation: Option<&Creation>,
+    asks_limit: bool,
+) -> Result<Found, KafkaError> {
     match existence(admin, topic).await? {
         Existence::Exists(_) => {}
         Existence::Refused(code) => return Ok(Found::Unusable(refused(topic, code))),
@@ -184,6 +189,9 @@ async fn try_look_up(admin: &Arc<Admin>, topic: &str, creation: Option<&Creation
                 return Ok(Found::Unusable(not_created(topic, code)));
             }
         }
+    }
+    if !asks_limit {
+        return Ok(Found::Usable { limit: None });
     }
     let limit = match configuration(admin, topic).await? {
         Ok(config) => {

@@ -65,6 +65,7 @@ pub struct KafkaSink {
     name: String,
     publish_errors: Family<ErrorLabel, Counter>,
     compresses: bool,
+    asks_settings: bool,
     wake: Arc<Notify>,
     topics: Topics,
     lookups: JoinSet<(String, Found)>,
@@ -101,6 +102,7 @@ impl KafkaSink {
         }
         Ok(Self {
             compresses: client::compresses(&config),
+            asks_settings: true,
             config,
             name: name.to_owned(),
             publish_errors,
@@ -113,6 +115,14 @@ impl KafkaSink {
             blocked: None,
             retry_at: None,
         })
+    }
+
+    /// Leaves out the questions about the settings of topics, for the broker inside this process (librdkafka's mock),
+    /// which cannot answer them: no topic's limit is known, and nothing says that the positions topic keeps its records.
+    #[must_use]
+    pub fn without_topic_settings(mut self) -> Self {
+        self.asks_settings = false;
+        self
     }
 
     /// Reads the position of `instance` from the positions topic to its end.
@@ -232,7 +242,9 @@ impl KafkaSink {
                 if let Some(admin) = self.session.as_ref().and_then(Session::admin) {
                     let name = topic.to_owned();
                     let creation = self.config.create_topics.then(|| Creation::of_events(&self.config));
-                    self.lookups.spawn(async move { (name.clone(), admin::look_up(admin, name, creation).await) });
+                    let asks_limit = self.asks_settings;
+                    self.lookups
+                        .spawn(async move { (name.clone(), admin::look_up(admin, name, creation, asks_limit).await) });
                 }
                 Ok(Some(self.block(before, None)))
             }
@@ -319,7 +331,10 @@ impl Sink for KafkaSink {
             .map_err(not_created)?;
         let admin: Arc<Admin> = session.adopt(admin);
         let read = async {
-            session.positions_partitions = positions::verify(&admin, config).await?;
+            session.positions_partitions = positions::find_or_make(&admin, config).await?;
+            if self.asks_settings {
+                positions::verify(&admin, config).await?;
+            }
             session.consumer = client::consumer(&connection, &self.name);
             self.read_position(&session, instance).await
         };

@@ -33,27 +33,34 @@ pub(super) fn unreachable(config: &KafkaConfig, doing: &str, error: &KafkaError)
     }
 }
 
-/// Verifies that the positions topic exists and keeps its records; makes it if it is missing and may be made. Returns
-/// the number of its partitions.
+/// The number of partitions of the positions topic, which is made if it is missing and may be made.
 ///
 /// # Errors
-/// [`SinkError::Configuration`] if a position would not be safe there, [`SinkError::Restart`] if no broker answers.
-pub(super) async fn verify(admin: &Arc<Admin>, config: &KafkaConfig) -> Result<usize, SinkError> {
+/// [`SinkError::Configuration`] if it cannot be used, [`SinkError::Restart`] if no broker answers.
+pub(super) async fn find_or_make(admin: &Arc<Admin>, config: &KafkaConfig) -> Result<usize, SinkError> {
     let topic = &config.positions_topic;
-    let no_answer = |error| unreachable(config, &format!("look up the positions topic \"{topic}\""), &error);
-    let partitions = match admin::existence(admin, topic).await.map_err(no_answer)? {
-        Existence::Exists(partitions) => partitions,
-        Existence::Refused(code) => return Err(not_usable(topic, &format!("cannot be used: {code}"))),
+    let no_answer = |error| no_look_up(config, &error);
+    match admin::existence(admin, topic).await.map_err(no_answer)? {
+        Existence::Exists(partitions) => Ok(partitions),
+        Existence::Refused(code) => Err(not_usable(topic, &format!("cannot be used: {code}"))),
         Existence::Missing if !config.create_topics => {
-            return Err(not_usable(topic, "does not exist, and create-topics is off"));
+            Err(not_usable(topic, "does not exist, and create-topics is off"))
         }
         Existence::Missing => {
             let created = admin::create(admin, topic, &Creation::of_positions(config)).await.map_err(no_answer)?;
             created.map_err(|code| not_usable(topic, &format!("could not be created: {code}")))?;
-            1
+            Ok(1)
         }
-    };
-    match admin::configuration(admin, topic).await.map_err(no_answer)? {
+    }
+}
+
+/// Verifies that the positions topic keeps its records.
+///
+/// # Errors
+/// [`SinkError::Configuration`] if a position would not be safe there, [`SinkError::Restart`] if no broker answers.
+pub(super) async fn verify(admin: &Admin, config: &KafkaConfig) -> Result<(), SinkError> {
+    let topic = &config.positions_topic;
+    match admin::configuration(admin, topic).await.map_err(|error| no_look_up(config, &error))? {
         Ok(found) if keeps_the_last_record(&found) => {}
         Ok(found) => return Err(not_compacted(config, &setting(&found, "cleanup.policy"))),
         Err(code) => warn!(
@@ -62,7 +69,11 @@ pub(super) async fn verify(admin: &Arc<Admin>, config: &KafkaConfig) -> Result<u
             "could not verify that the positions topic is compacted; grant DESCRIBE_CONFIGS on it"
         ),
     }
-    Ok(partitions)
+    Ok(())
+}
+
+fn no_look_up(config: &KafkaConfig, error: &KafkaError) -> SinkError {
+    unreachable(config, &format!("look up the positions topic \"{}\"", config.positions_topic), error)
 }
 
 fn setting(found: &ConfigResource, name: &str) -> String {

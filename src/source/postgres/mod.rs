@@ -25,7 +25,7 @@ mod reader;
 mod relations;
 pub mod settings;
 mod slot;
-mod sql;
+pub(crate) mod sql;
 mod table;
 mod watch;
 

@@ -12,9 +12,9 @@ use crate::state::Reason;
 
 /// A session that ends with its owner.
 #[derive(Debug)]
-pub(super) struct SqlSession {
+pub(crate) struct SqlSession {
     /// Runs statements.
-    pub client: Client,
+    pub(crate) client: Client,
     driver: JoinHandle<()>,
 }
 
@@ -23,7 +23,7 @@ impl SqlSession {
     ///
     /// # Errors
     /// As [`open`], and what the server says to the login.
-    pub(super) async fn connect(settings: &ConnectSettings) -> Result<Self, SourceError> {
+    pub(crate) async fn connect(settings: &ConnectSettings) -> Result<Self, SourceError> {
         let stream = open(settings).await?;
         let mut config = tokio_postgres::Config::new();
         config
