@@ -23,11 +23,10 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rdkafka::consumer::StreamConsumer;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::broker::Broker;
+use self::broker::{Broker, ShopConsumer};
 use self::ledger::{Ledger, Tally};
 use self::place::Place;
 use self::relay::RunningRelay;
@@ -118,12 +117,7 @@ async fn play(
 }
 
 /// What goes on beside the shop and should not end: the consumer and the relay. Returns why one of them did.
-async fn trouble(
-    relay: &mut RunningRelay,
-    consumer: &StreamConsumer,
-    ledger: &Ledger,
-    screen: &Screen,
-) -> anyhow::Error {
+async fn trouble(relay: &mut RunningRelay, consumer: &ShopConsumer, ledger: &Ledger, screen: &Screen) -> anyhow::Error {
     tokio::select! {
         error = relay.ended() => error,
         result = broker::consume(consumer, ledger, screen) => {
@@ -189,7 +183,7 @@ fn show(tally: &Tally, confirmed: Option<&str>, screen: &Screen) {
     let text = format!("{rolled_back} events rolled back, whole transactions or to a savepoint: {text}");
     screen.check(from_rollback + unknown == 0, &text);
     let text = match tally.out_of_order {
-        0 => format!("{} keys, each in its topic: in the order of its commits", tally.keys),
+        0 => format!("{} keys: the events of each are in the order of its commits", tally.keys),
         wrong => format!("{wrong} of {} keys are not as they were committed", tally.keys),
     };
     screen.check(tally.out_of_order == 0, &text);
