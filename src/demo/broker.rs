@@ -7,8 +7,9 @@
 use std::time::Instant;
 
 use anyhow::Context;
+use rdkafka::client::ClientContext;
 use rdkafka::config::ClientConfig;
-use rdkafka::consumer::{Consumer, StreamConsumer};
+use rdkafka::consumer::{Consumer, ConsumerContext, StreamConsumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::mocking::MockCluster;
@@ -50,11 +51,25 @@ fn topic(aggregate: &str) -> String {
     format!("outbox.event.{aggregate}")
 }
 
+/// The shop's consumer.
+pub(super) type ShopConsumer = StreamConsumer<Quiet>;
+
+/// Keeps what librdkafka calls errors off the screen: the end of a partition is one, and what matters is returned too.
+pub(super) struct Quiet;
+
+impl ClientContext for Quiet {
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!(%error, "the consumer of the demo: {reason}");
+    }
+}
+
+impl ConsumerContext for Quiet {}
+
 /// A consumer of all topics of the shop, from their beginning.
 ///
 /// # Errors
 /// librdkafka's.
-pub(super) fn consumer(address: &str) -> anyhow::Result<StreamConsumer> {
+pub(super) fn consumer(address: &str) -> anyhow::Result<ShopConsumer> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", address).set("client.id", "demo-consumer");
     // partitions are assigned by hand; librdkafka wants a name all the same
@@ -63,7 +78,7 @@ pub(super) fn consumer(address: &str) -> anyhow::Result<StreamConsumer> {
     config.set("fetch.wait.max.ms", "2");
     // tells when it has nothing more to read
     config.set("enable.partition.eof", "true");
-    let consumer: StreamConsumer = config.create().context("create the consumer")?;
+    let consumer: ShopConsumer = config.create_with_context(Quiet).context("create the consumer")?;
     let mut assignment = TopicPartitionList::new();
     for aggregate in AGGREGATES {
         for partition in 0..PARTITIONS {
@@ -79,7 +94,7 @@ pub(super) fn consumer(address: &str) -> anyhow::Result<StreamConsumer> {
 ///
 /// # Errors
 /// The broker cannot be read from.
-pub(super) async fn ready(consumer: &StreamConsumer) -> anyhow::Result<()> {
+pub(super) async fn ready(consumer: &ShopConsumer) -> anyhow::Result<()> {
     let mut open = AGGREGATES.iter().map(|_| PARTITIONS).sum::<i32>();
     while open > 0 {
         match consumer.recv().await {
@@ -95,7 +110,7 @@ pub(super) async fn ready(consumer: &StreamConsumer) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The broker cannot be read from.
-pub(super) async fn consume(consumer: &StreamConsumer, ledger: &Ledger, screen: &Screen) -> anyhow::Result<()> {
+pub(super) async fn consume(consumer: &ShopConsumer, ledger: &Ledger, screen: &Screen) -> anyhow::Result<()> {
     loop {
         let message = match consumer.recv().await {
             Err(KafkaError::PartitionEOF(_)) => continue,

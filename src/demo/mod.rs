@@ -23,11 +23,10 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rdkafka::consumer::StreamConsumer;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::broker::Broker;
+use self::broker::{Broker, ShopConsumer};
 use self::ledger::{Ledger, Tally};
 use self::place::Place;
 use self::relay::RunningRelay;
@@ -37,6 +36,8 @@ use crate::cli::DemoOptions;
 
 /// Longest wait for the consumer's start.
 const CONSUMER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Longest wait for the relay's end.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for what was committed.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(15);
 /// What should not come would come in this time.
@@ -63,11 +64,17 @@ pub async fn demo(options: &DemoOptions) -> anyhow::Result<bool> {
             return Ok(false);
         }
     };
-    let proven = Cell::new(None);
+    let broker = Broker::start(&crate::config::KafkaConfig::default().positions_topic)?;
+    screen.fact("broker", &format!("{}, inside this process, speaks Kafka's protocol", broker.address()));
+    let (proven, relay) = (Cell::new(None), Cell::new(None));
     let outcome = tokio::select! {
-        outcome = Box::pin(play(options, &place, &screen, &proven)) => outcome,
+        outcome = Box::pin(play(options, &place, &broker, &screen, &proven, &relay)) => outcome,
         () = stop.cancelled() => Ok(()),
     };
+    if let Some(gone) = relay.take() {
+        let _ = tokio::time::timeout(RELAY_TIMEOUT, gone.cancelled()).await;
+    }
+    drop(broker);
     if outcome.is_ok() && proven.get().is_none() {
         screen.line("interrupted before anything was proven");
     }
@@ -80,15 +87,15 @@ pub async fn demo(options: &DemoOptions) -> anyhow::Result<bool> {
 async fn play(
     options: &DemoOptions,
     place: &Place,
+    broker: &Broker,
     screen: &Screen,
     proven: &Cell<Option<bool>>,
+    gone: &Cell<Option<CancellationToken>>,
 ) -> anyhow::Result<()> {
     place.furnish().await?;
-    let positions_topic = crate::config::KafkaConfig::default().positions_topic;
-    let broker = Broker::start(&positions_topic)?;
-    screen.fact("broker", &format!("{}, inside this process, speaks Kafka's protocol", broker.address()));
     let config = relay::config(place, broker.address())?;
     let mut relay = RunningRelay::start(&config).await?;
+    gone.set(Some(relay.gone.clone()));
     screen.fact("outboxd", &format!("streams from slot {}, state at http://{}/", place.slot, relay.page));
     let (ledger, consumer) = (Ledger::default(), broker::consumer(&broker.address())?);
     let ready = tokio::time::timeout(CONSUMER_TIMEOUT, broker::ready(&consumer)).await;
@@ -109,7 +116,7 @@ async fn play(
         show(&tally, confirmed.as_deref(), screen);
         proven.set(Some(tally.is_proven() && confirmed.is_some()));
         if options.keep {
-            show_the_way(place, &broker, screen);
+            show_the_way(place, broker, screen);
             return Err(trouble.await);
         }
     }
@@ -118,12 +125,7 @@ async fn play(
 }
 
 /// What goes on beside the shop and should not end: the consumer and the relay. Returns why one of them did.
-async fn trouble(
-    relay: &mut RunningRelay,
-    consumer: &StreamConsumer,
-    ledger: &Ledger,
-    screen: &Screen,
-) -> anyhow::Error {
+async fn trouble(relay: &mut RunningRelay, consumer: &ShopConsumer, ledger: &Ledger, screen: &Screen) -> anyhow::Error {
     tokio::select! {
         error = relay.ended() => error,
         result = broker::consume(consumer, ledger, screen) => {
@@ -189,7 +191,7 @@ fn show(tally: &Tally, confirmed: Option<&str>, screen: &Screen) {
     let text = format!("{rolled_back} events rolled back, whole transactions or to a savepoint: {text}");
     screen.check(from_rollback + unknown == 0, &text);
     let text = match tally.out_of_order {
-        0 => format!("{} keys, each in its topic: in the order of its commits", tally.keys),
+        0 => format!("{} keys: the events of each are in the order of its commits", tally.keys),
         wrong => format!("{wrong} of {} keys are not as they were committed", tally.keys),
     };
     screen.check(tally.out_of_order == 0, &text);

@@ -44,12 +44,14 @@ pub(super) fn config(place: &Place, bootstrap_servers: String) -> anyhow::Result
     Ok(config)
 }
 
-/// The running relay, with its metrics and health. It ends when dropped.
+/// The running relay, with its metrics and health. Dropping it asks it to end.
 pub(super) struct RunningRelay {
     board: StatusBoard,
     stop: CancellationToken,
     task: JoinHandle<Outcome>,
     http: JoinHandle<()>,
+    /// Cancelled when it has gone, with its connections.
+    pub(super) gone: CancellationToken,
     /// Where its state can be seen.
     pub(super) page: SocketAddr,
 }
@@ -78,7 +80,13 @@ impl RunningRelay {
         });
         let connector = Connector::new(settings);
         let relay = Relay::new(config, connector, postgres.silence_timeout, sink, reporter, stop.clone());
-        let mut relay = Self { board, stop, task: tokio::spawn(relay.run()), http, page };
+        let gone = CancellationToken::new();
+        let guard = gone.clone().drop_guard();
+        let task = tokio::spawn(async move {
+            let _guard = guard;
+            relay.run().await
+        });
+        let mut relay = Self { board, stop, task, http, gone, page };
         relay.wait().await?;
         Ok(relay)
     }
@@ -122,7 +130,8 @@ impl RunningRelay {
 
 impl Drop for RunningRelay {
     fn drop(&mut self) {
-        self.task.abort();
+        // in good order, so that its connections end before what they lead to
+        self.stop.cancel();
         self.http.abort();
     }
 }
