@@ -3,6 +3,7 @@ pub mod change;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod finding;
 pub mod http;
 pub mod logging;
 pub mod metrics;

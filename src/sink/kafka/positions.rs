@@ -65,7 +65,8 @@ pub(super) async fn verify(admin: &Arc<Admin>, config: &KafkaConfig) -> Result<u
     Ok(partitions)
 }
 
-fn setting(found: &ConfigResource, name: &str) -> String {
+/// An option of a topic; empty if it is not told.
+pub(super) fn setting(found: &ConfigResource, name: &str) -> String {
     found.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default()
 }
 

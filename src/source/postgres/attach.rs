@@ -17,8 +17,8 @@ use super::guard::{Fork, Standing, difference, other_server, parse_history};
 use super::inspect::{self, Facts, refusal};
 use super::settings::PostgresSettings;
 use super::sql::SqlSession;
-use crate::config::Start;
 use crate::config::names::quote_identifier;
+use crate::config::{Start, TableName};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
 use crate::source::{SourceError, Terminal};
@@ -29,7 +29,7 @@ const WAL_SENDER_TIMEOUT: &str = "8s";
 
 /// The session's settings: text forms that do not depend on the server's configuration, warnings sent to us, and no
 /// time-out that could end the stream (`wal_sender_timeout` apart, which our feedback keeps from passing).
-const PARAMETERS: &[(&str, &str)] = &[
+pub(super) const PARAMETERS: &[(&str, &str)] = &[
     ("client_encoding", "UTF8"),
     ("client_min_messages", "warning"),
     ("datestyle", "ISO"),
@@ -94,7 +94,7 @@ pub(super) async fn attach(
         facts = read_facts(&session, settings).await?;
     }
     for warning in facts.warnings(settings) {
-        warn!("{warning}");
+        warn!("{}; to mend it: {}", warning.message, warning.hint);
     }
     if facts.server.version >= 170_000 {
         run(&mut client, settings, "set up the session", "SET transaction_timeout = 0").await?;
@@ -132,10 +132,13 @@ pub(super) async fn attach(
 }
 
 /// Makes terminal states of what is missing although something was published.
-struct Lost<'a> {
-    settings: &'a PostgresSettings,
-    record: &'a PositionRecord,
-    wal_end: Lsn,
+pub(super) struct Lost<'a> {
+    /// What is configured.
+    pub settings: &'a PostgresSettings,
+    /// What was published.
+    pub record: &'a PositionRecord,
+    /// Where the log ends.
+    pub wal_end: Lsn,
 }
 
 impl Lost<'_> {
@@ -144,14 +147,15 @@ impl Lost<'_> {
         self.terminal_from(self.record.verified, reason, message)
     }
 
-    fn terminal_from(&self, from: Position, reason: Reason, message: String) -> SourceError {
+    /// Rows may be missing from `from` on.
+    pub(super) fn terminal_from(&self, from: Position, reason: Reason, message: String) -> SourceError {
         let gap = Gap { from: Some(from), to: Some(Position::Postgres(self.wal_end)) };
         let hint = self.settings.names.leave_hint();
         SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))
     }
 
     /// Another server, a publication or tables that have gone, are others than before, or are no longer published.
-    fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
+    pub(super) fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
         let SourceIdentity::Postgres { system_id, tables, .. } = &self.record.source;
         if *system_id != server.system_id {
             let terminal = other_server(self.record, &server.system_id, &self.settings.names);
@@ -174,16 +178,21 @@ impl Lost<'_> {
 }
 
 /// Who the server says it is.
-struct ServerIdentity {
-    system_id: String,
-    timeline: u32,
-    wal_end: Lsn,
-    forks: Vec<Fork>,
+#[derive(Clone, Debug)]
+pub(super) struct ServerIdentity {
+    /// `IDENTIFY_SYSTEM`'s system identifier.
+    pub system_id: String,
+    /// The timeline that it writes.
+    pub timeline: u32,
+    /// Where the log ends.
+    pub wal_end: Lsn,
+    /// Its history, if it has one.
+    pub forks: Vec<Fork>,
 }
 
 impl ServerIdentity {
     /// With what the catalogue says: everything that a position depends on.
-    fn identity(&self, settings: &PostgresSettings, facts: &Facts) -> SourceIdentity {
+    pub(super) fn identity(&self, settings: &PostgresSettings, facts: &Facts) -> SourceIdentity {
         SourceIdentity::Postgres {
             system_id: self.system_id.clone(),
             timeline: self.timeline,
@@ -196,12 +205,14 @@ impl ServerIdentity {
     }
 }
 
-async fn read_facts(session: &SqlSession, settings: &PostgresSettings) -> Result<Facts, SourceError> {
+/// Reads what the catalogue says.
+pub(super) async fn read_facts(session: &SqlSession, settings: &PostgresSettings) -> Result<Facts, SourceError> {
     let facts = inspect::read(&session.client, settings).await;
     facts.map_err(|error| from_driver("read the catalogue", &settings.connect, error))
 }
 
-async fn read_slot(
+/// Reads the state of our slot; `None` if there is none.
+pub(super) async fn read_slot(
     session: &SqlSession,
     settings: &PostgresSettings,
     version: i32,
@@ -210,17 +221,23 @@ async fn read_slot(
     slot.map_err(|error| from_driver("read the slot's state", &settings.connect, error))
 }
 
-/// Makes the publication; without the right to, gives the statement for somebody who has it.
-async fn make_publication(session: &SqlSession, settings: &PostgresSettings) -> Result<(), SourceError> {
-    let name = &settings.names.publication;
+/// The statement that makes the publication.
+pub(super) fn publication_statement(settings: &PostgresSettings) -> String {
     let tables: Vec<String> = settings.tables.iter().map(ToString::to_string).collect();
-    let statement = format!(
+    format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true);",
-        quote_identifier(name),
+        quote_identifier(&settings.names.publication),
         tables.join(", ")
-    );
+    )
+}
+
+/// Makes the publication; without the right to, gives the statement for somebody who has it.
+pub(super) async fn make_publication(session: &SqlSession, settings: &PostgresSettings) -> Result<(), SourceError> {
+    let name = &settings.names.publication;
+    let statement = publication_statement(settings);
     match session.client.batch_execute(&statement).await {
         Ok(()) => {
+            let tables: Vec<String> = settings.tables.iter().map(TableName::plain).collect();
             info!(publication = name, tables = tables.join(", "), "made the publication");
             Ok(())
         }
@@ -241,7 +258,11 @@ async fn make_publication(session: &SqlSession, settings: &PostgresSettings) -> 
 }
 
 /// A slot that stands there must be one that we can read.
-fn check_slot(settings: &PostgresSettings, slot: &SlotFacts, lost: Option<&Lost<'_>>) -> Result<(), SourceError> {
+pub(super) fn check_slot(
+    settings: &PostgresSettings,
+    slot: &SlotFacts,
+    lost: Option<&Lost<'_>>,
+) -> Result<(), SourceError> {
     let name = &settings.names.slot;
     let refuse = |message: String| SourceError::Configuration {
         reason: Reason::Configuration,
@@ -382,7 +403,10 @@ async fn enable_failover(client: &mut ReplicationClient, settings: &PostgresSett
 }
 
 /// Asks the server who it is and where its log forked.
-async fn identify(client: &mut ReplicationClient, settings: &PostgresSettings) -> Result<ServerIdentity, SourceError> {
+pub(super) async fn identify(
+    client: &mut ReplicationClient,
+    settings: &PostgresSettings,
+) -> Result<ServerIdentity, SourceError> {
     let rows = run(client, settings, "identify the server", "IDENTIFY_SYSTEM").await?;
     let row = rows.into_iter().next().unwrap_or_default();
     let column = |index: usize| row.get(index).cloned().flatten().unwrap_or_default();
@@ -423,7 +447,7 @@ async fn start(
 }
 
 /// Tells who holds the slot: another instance of ours that lives, our own ghost, or a stranger.
-async fn slot_in_use(
+pub(super) async fn slot_in_use(
     session: &SqlSession,
     settings: &PostgresSettings,
     version: i32,
@@ -453,7 +477,7 @@ async fn slot_in_use(
 }
 
 /// Runs a command and takes an error of the server for one of ours.
-async fn run(
+pub(super) async fn run(
     client: &mut ReplicationClient,
     settings: &PostgresSettings,
     action: &str,

@@ -12,6 +12,7 @@
 
 mod attach;
 mod catalog;
+pub mod check;
 mod client;
 mod error;
 mod guard;
@@ -19,7 +20,10 @@ mod inspect;
 pub mod pgoutput;
 mod relations;
 pub mod settings;
+pub mod setup;
 mod sql;
+mod surroundings;
+pub mod survey;
 mod watch;
 
 use std::sync::Arc;

@@ -5,6 +5,7 @@ pub(crate) mod config;
 pub(crate) mod kafka;
 pub(crate) mod outboxd;
 pub(crate) mod postgres;
+pub(crate) mod tool;
 pub(crate) mod walsender;
 
 use std::net::TcpListener;
