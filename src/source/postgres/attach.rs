@@ -301,7 +301,7 @@ async fn announce_adoption(session: &SqlSession, settings: &PostgresSettings, sl
     let position = slot.confirmed.unwrap_or_default();
     for table in &settings.tables {
         // a count may take long on a large table, and the right to read it is not needed for streaming
-        let sql = format!("SELECT count(*) FROM (SELECT FROM {table} LIMIT 100000) AS some");
+        let sql = format!("SELECT count(*) FROM (SELECT FROM {table} LIMIT 100000) AS standing");
         let count = tokio::time::timeout(Duration::from_secs(5), session.client.query_one(&sql, &[])).await;
         let rows = match count.map(|row| row.and_then(|row| row.try_get::<_, i64>(0))) {
             Ok(Ok(100_000)) => "100000 or more".to_owned(),

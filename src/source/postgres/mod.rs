@@ -13,6 +13,7 @@
 mod attach;
 mod catalog;
 pub mod check;
+mod check_server;
 mod client;
 mod error;
 mod guard;

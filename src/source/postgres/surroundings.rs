@@ -172,7 +172,7 @@ pub(super) async fn two_phase(client: &Client, slot: &str) -> Result<bool> {
 pub(super) async fn values(client: &Client, table: &TableFacts, column: &str, limit: i64) -> Result<Vec<String>> {
     let column = crate::config::names::quote_identifier(column);
     let sql = format!(
-        "SELECT DISTINCT {column}::text FROM (SELECT {column} FROM {} LIMIT 10000) AS some \
+        "SELECT DISTINCT {column}::text FROM (SELECT {column} FROM {} LIMIT 10000) AS standing \
          WHERE {column} IS NOT NULL ORDER BY 1 LIMIT $1",
         table.name
     );

@@ -226,7 +226,7 @@ impl<'a> Survey<'a> {
     pub async fn standing_rows(&self) -> Option<i64> {
         let mut sum = 0;
         for (name, _) in self.facts.tables.iter().filter(|(_, table)| table.is_some()) {
-            let sql = format!("SELECT count(*) FROM (SELECT FROM {name} LIMIT 100000) AS some");
+            let sql = format!("SELECT count(*) FROM (SELECT FROM {name} LIMIT 100000) AS standing");
             let query = tokio::time::timeout(self.settings.connect.timeout, self.session.client.query_one(&sql, &[]));
             sum += query.await.ok()?.ok()?.try_get::<_, i64>(0).ok()?;
         }
