@@ -32,7 +32,12 @@ pub async fn setup(config: Config, print: bool, admin: Option<Secret>) -> anyhow
             }
             Outcome::Denied(words) => {
                 println!("  DENIED: {}: {words}", step.what);
+                let is_publication = step.statement.starts_with("CREATE PUBLICATION");
                 denied.push(step.statement);
+                if is_publication {
+                    // what follows is in it
+                    break;
+                }
             }
         }
     }

@@ -316,7 +316,7 @@ impl<'a> Check<'a> {
             Published::Nothing => None,
             Published::Upto(record) => Some(record),
         };
-        match self.survey.judge(record).await {
+        match self.survey.gap(record).await {
             Ok(()) => match (&self.survey.slot, record) {
                 (Some(slot), Some(record)) => report.fact(format!(
                     "start: goes on at {}; everything before {} was published",

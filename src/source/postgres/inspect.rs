@@ -231,7 +231,9 @@ pub(super) fn synchronous(standby_names: &str, application_name: &str) -> Findin
             "synchronous_standby_names = '{standby_names}' makes this relay (application_name \"{application_name}\") a \
              synchronous standby: the application's commits would wait for Kafka"
         ),
-        hint: "name the real standbys in synchronous_standby_names, and reload the server's configuration".to_owned(),
+        hint: "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (standby_1)'; SELECT pg_reload_conf(); -- with the \
+               names of the real standbys"
+            .to_owned(),
     }
 }
 

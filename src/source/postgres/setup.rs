@@ -2,10 +2,9 @@
 //! may, or written as SQL for him. The slot is the relay's: it has to be younger than the publication.
 
 use super::attach::{publication_statement, read_facts};
-use super::error::{from_driver, quote_literal};
+use super::error::{ServerError, from_driver, quote_literal};
 use super::settings::{ConnectSettings, PostgresSettings};
 use super::sql::SqlSession;
-use super::survey::lacks_right;
 use crate::config::names::quote_identifier;
 use crate::source::SourceError;
 use crate::state::Reason;
@@ -192,9 +191,12 @@ impl<'a> Setup<'a> {
         }
         match self.session.client.batch_execute(&step.statement).await {
             Ok(()) => Ok(Outcome::Made),
-            Err(error) => match lacks_right(&error) {
-                Some(words) => Ok(Outcome::Denied(words)),
-                None => Err(failed(error)),
+            Err(error) => match error.as_db_error().map(ServerError::from) {
+                // the second one: what an earlier step was not allowed to make is missing
+                Some(denied) if denied.sqlstate == "42501" || denied.sqlstate == "42704" => {
+                    Ok(Outcome::Denied(denied.message))
+                }
+                _ => Err(failed(error)),
             },
         }
     }

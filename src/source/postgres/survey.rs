@@ -6,7 +6,7 @@
 use super::attach::{self, Lost, ServerIdentity};
 use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
-use super::error::{ServerError, from_driver};
+use super::error::from_driver;
 use super::guard::Standing;
 use super::inspect::{Facts, refusal};
 use super::settings::PostgresSettings;
@@ -125,19 +125,27 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// As [`Connector::attach`](super::Connector::attach) and [`Attached::verify`](super::Attached::verify).
     pub async fn judge(&self, record: Option<&PositionRecord>) -> Result<(), SourceError> {
-        let findings = self.facts.findings(self.settings);
-        let server = match &self.server {
-            Ok(server) => server,
-            Err(error) => return Err(refusal(&findings).unwrap_or_else(|| repeat(error))),
-        };
+        let refused = refusal(&self.facts.findings(self.settings));
+        let gap = self.gap(record).await;
+        match (gap, refused) {
+            // who the server is, and what was published from, is said before what it lacks, as at a start
+            (Err(SourceError::Terminal(terminal)), _) => Err(SourceError::Terminal(terminal)),
+            (_, Some(refused)) => Err(refused),
+            (judged, None) => judged,
+        }
+    }
+
+    /// Whether events may be missing or the slot is not ours, whatever else is wrong.
+    ///
+    /// # Errors
+    /// A terminal state; a slot of somebody else; no replication connection could be had.
+    pub async fn gap(&self, record: Option<&PositionRecord>) -> Result<(), SourceError> {
+        let server = self.server.as_ref().map_err(repeat)?;
         // a relay that runs may have published more than the log held at the first look
         let wal_end = self.wal_end_now().await.unwrap_or_default().max(server.wal_end);
         let lost = record.map(|record| Lost { settings: self.settings, record, wal_end });
         if let Some(lost) = &lost {
             lost.check(server, &self.facts)?;
-        }
-        if let Some(error) = refusal(&findings) {
-            return Err(error);
         }
         match (&self.slot, &lost) {
             (Some(slot), lost) => attach::check_slot(self.settings, slot, lost.as_ref())?,
@@ -306,9 +314,4 @@ fn repeat(error: &SourceError) -> SourceError {
         }
         other => SourceError::Connection { reason: other.reason(), message: crate::chain(other), source: None },
     }
-}
-
-/// What an act on the server said when the right to it was lacking; `None` for anything else.
-pub(super) fn lacks_right(error: &tokio_postgres::Error) -> Option<String> {
-    error.as_db_error().map(ServerError::from).filter(|error| error.sqlstate == "42501").map(|error| error.message)
 }
