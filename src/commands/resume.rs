@@ -135,7 +135,10 @@ impl Resume<'_> {
         let from = begin.map_or_else(String::new, |begin| format!(" after {begin} and"));
         let has_slot = survey.slot().is_some();
         let what = if has_slot { "be dropped and made again" } else { "be made" };
-        println!("slot \"{slot}\" will {what}: events that were committed{from} before that are not published");
+        println!(
+            "slot \"{slot}\" will {what}: what was committed{from} before that and is not \
+             published yet will not be"
+        );
         if !agreed("Go on?", yes).await? {
             return Ok(false);
         }
@@ -152,7 +155,9 @@ impl Resume<'_> {
         println!("made slot \"{slot}\" at {position}");
         self.write(position).await?;
         let from = begin.map_or_else(String::new, |begin| format!(" from {begin}"));
-        println!("publishing begins at {position}; events{from} up to there are not published");
+        println!(
+            "publishing begins at {position}; what was committed{from} up to there and is not published yet will not be"
+        );
         Ok(true)
     }
 
