@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{FalseyValueParser, StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
+use crate::commands::resume::ResumeFrom;
 use crate::config::secret::Secret;
 use crate::config::{Config, ConfigError, LogFormat, Overrides};
 
@@ -43,12 +44,102 @@ into the cache (XDG_CACHE_HOME, ~/.cache/outboxd; /var/cache/outboxd for root). 
 
 Exit codes: 0 proven that all that was committed arrived, once and in order, and nothing else; 1 not proven.")]
     Demo(DemoOptions),
+    /// Look at both sides and list everything that is wrong, each with what mends it
+    #[command(after_help = "\
+Connects to PostgreSQL and Kafka and changes nothing. What is there goes to standard output; findings go to standard error, two
+lines each: what is wrong, and the statement or command that mends it. SQL in a hint can be typed as it is.
+
+The exit code is 0 if there is no error (warnings are no errors), else 2.")]
+    Check(Options),
+    /// Make the publication, the role and its rights; may be run twice
+    #[command(after_help = "\
+Makes what is missing and prints what it did. A role that is new has no password. The table is the application's; the slot is
+made by the relay, since it has to be younger than the publication.
+
+The exit code is 0 if everything is there, 2 if a right to make it is lacking: the SQL for an administrator is printed then.")]
+    Setup(SetupOptions),
+    /// Show where the instance stands: its state, slot, stored position, lag
+    #[command(after_help = "\
+Asks the relay's own listener, if it answers at http.listen, and the servers.
+
+The exit code is 0 if the instance publishes or stands by, 3 if only a person can decide, else 1.")]
+    Status(StatusOptions),
+    /// Go on after a state in which events may be missing
+    #[command(after_help = "\
+Shows the gap, asks, and stores from where the relay may go on. Stop the relay and its standbys first. What is missing is not
+published by this: have the application write those events again.
+
+  --from now       drops the slot if there is one, makes it again, and goes on with what is committed from then on
+  --from POSITION  (such as 16/B374D848) goes on there, if the slot can still bring everything from there on; events between
+                   the slot's position and this one are left out
+  --from table     is not available in this version")]
+    Resume(ResumeOptions),
+    /// Give up the instance: drop its slot and its stored position
+    #[command(after_help = "\
+Says what is lost, and asks. Refuses while the slot is in use. The publication is left.")]
+    DropSlot(DropSlotOptions),
     /// Work with the configuration
     Config {
         /// What to do with it.
         #[command(subcommand)]
         command: ConfigCommand,
     },
+}
+
+/// Options of `setup`.
+#[derive(Debug, Args)]
+pub struct SetupOptions {
+    /// Print the SQL for psql instead of running it; connects to nothing
+    #[arg(long)]
+    pub print: bool,
+
+    /// Connect as somebody who may make roles and publications: postgres://admin@host:5432/database
+    #[arg(long, env = "OUTBOXD_ADMIN_URL", value_name = "URL", hide_env_values = true, value_parser = secret())]
+    pub admin_url: Option<Secret>,
+
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub struct StatusOptions {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Options of `resume`.
+#[derive(Debug, Args)]
+pub struct ResumeOptions {
+    /// Where to go on: now, table, or a position such as 16/B374D848
+    #[arg(long, value_name = "now|table|POSITION")]
+    pub from: ResumeFrom,
+
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Options of `drop-slot`.
+#[derive(Debug, Args)]
+pub struct DropSlotOptions {
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub options: Options,
 }
 
 /// What to do with the configuration.
@@ -209,7 +300,7 @@ mod tests {
         let all = ["outboxd", "run"].iter().chain(arguments);
         match Cli::try_parse_from(all).unwrap().command {
             Command::Run(options) => options,
-            command => panic!("not run: {command:?}"),
+            _ => panic!("not run"),
         }
     }
 

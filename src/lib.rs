@@ -5,6 +5,7 @@ pub mod commands;
 pub mod config;
 #[cfg(feature = "demo")]
 pub mod demo;
+pub mod finding;
 pub mod http;
 pub mod logging;
 pub mod metrics;

@@ -6,24 +6,38 @@ use std::time::Duration;
 
 use clap::Parser;
 
-use outboxd::cli::{self, Cli, Command, ConfigCommand};
+use outboxd::cli::{
+    self, Cli, Command, ConfigCommand, DropSlotOptions, Options, ResumeOptions, SetupOptions, StatusOptions,
+};
 use outboxd::commands::run::{Refusal, run};
+use outboxd::commands::{self, Obstacle, Verdict};
 use outboxd::config::{Config, ConfigError, SinkChecks};
 use outboxd::relay::Outcome;
 use outboxd::sink::kafka::options::option_finding;
 
 /// What is configured cannot work.
 const REFUSED: u8 = 2;
-/// The source needs a person's decision.
-const TERMINAL: u8 = 3;
 
 fn main() -> ExitCode {
     let checks = SinkChecks { option: option_finding, ..SinkChecks::default() };
-    let load = |options: &cli::Options| Config::load_with(options.config.as_deref(), &options.overrides(), &checks);
+    let load = |options: &Options| Config::load_with(options.config.as_deref(), &options.overrides(), &checks);
     match Cli::parse().command {
         Command::Run(options) => load(&options).map_or_else(|error| refuse(&error), start),
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo(&options),
+        Command::Check(options) => act(load(&options), &options, commands::check::check),
+        Command::Setup(SetupOptions { print, admin_url, options }) => {
+            act(load(&options), &options, |config| commands::setup::setup(config, print, admin_url))
+        }
+        Command::Status(StatusOptions { json, options }) => {
+            act(load(&options), &options, |config| commands::status::status(config, json))
+        }
+        Command::Resume(ResumeOptions { from, yes, options }) => {
+            act(load(&options), &options, |config| commands::resume::resume(config, from, yes))
+        }
+        Command::DropSlot(DropSlotOptions { yes, options }) => {
+            act(load(&options), &options, |config| commands::drop_slot::drop_slot(config, yes))
+        }
         Command::Config { command: ConfigCommand::Check(options) } => match load(&options) {
             Ok(config) => {
                 print!("{}", cli::check_report(&config));
@@ -31,6 +45,28 @@ fn main() -> ExitCode {
             }
             Err(error) => refuse(&error),
         },
+    }
+}
+
+/// Runs a command that a person waits for. It logs only if a level was asked for: what it has to say it prints.
+fn act<F: Future<Output = anyhow::Result<Verdict>>>(
+    loaded: Result<Config, ConfigError>,
+    options: &Options,
+    command: impl FnOnce(Config) -> F,
+) -> ExitCode {
+    let config = match loaded {
+        Ok(config) => config,
+        Err(error) => return refuse(&error),
+    };
+    if options.log_level.is_some()
+        && let Err(error) = outboxd::logging::init(&config.log)
+    {
+        eprintln!("error: {}", outboxd::chain(&error));
+        return ExitCode::from(REFUSED);
+    }
+    match block_on(command(config)) {
+        Ok(verdict) => ExitCode::from(verdict.code()),
+        Err(error) => failed(&error),
     }
 }
 
@@ -46,21 +82,12 @@ fn start(config: Config) -> ExitCode {
     }
     match block_on(run(config)) {
         Ok(Outcome::Stopped) => ExitCode::SUCCESS,
-        Ok(Outcome::Terminal) => ExitCode::from(TERMINAL),
+        Ok(Outcome::Terminal) => ExitCode::from(Verdict::Terminal.code()),
         Ok(Outcome::Refused { message, hint }) => {
             cli::print_findings(&message, &hint);
             ExitCode::from(REFUSED)
         }
-        Err(error) => match error.downcast_ref::<Refusal>() {
-            Some(Refusal { message, hint }) => {
-                cli::print_findings(message, hint);
-                ExitCode::from(REFUSED)
-            }
-            None => {
-                eprintln!("error: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
+        Err(error) => failed(&error),
     }
 }
 
@@ -70,22 +97,30 @@ fn demo(options: &cli::DemoOptions) -> ExitCode {
     let level = if options.verbose { "info" } else { "warn" };
     let log = outboxd::config::LogConfig { level: level.to_owned(), ..outboxd::config::LogConfig::default() };
     let demo = async { outboxd::demo::demo(options).await };
-    let outcome = outboxd::logging::init(&log).map_err(anyhow::Error::from).and_then(|()| block_on(demo));
-    match outcome {
-        Ok(true) => return ExitCode::SUCCESS,
-        Ok(false) => {}
-        Err(error) => match error.downcast_ref::<Refusal>() {
-            Some(Refusal { message, hint }) => cli::print_findings(message, hint),
-            None => eprintln!("error: {error:#}"),
-        },
+    match outboxd::logging::init(&log).map_err(anyhow::Error::from).and_then(|()| block_on(demo)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => failed(&error),
+    }
+}
+
+/// Says why, and what to do about it.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if let Some(Refusal { message, hint }) = error.downcast_ref() {
+        cli::print_findings(message, hint);
+        return ExitCode::from(REFUSED);
+    }
+    match error.downcast_ref() {
+        Some(Obstacle { message, hint }) => cli::print_findings(message, hint),
+        None => eprintln!("error: {error:#}"),
     }
     ExitCode::FAILURE
 }
 
 /// Runs on this thread: the relay is one loop, and a second thread would only add wake-ups between the two.
-fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+fn block_on<T>(task: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(future);
+    let outcome = runtime.block_on(task);
     // a look-up at a broker that is away would hold up the end
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome

@@ -23,6 +23,7 @@ impl Default for Config {
             delivery: DeliveryConfig::default(),
             http: HttpConfig::default(),
             log: LogConfig::default(),
+            file: None,
         }
     }
 }

@@ -49,7 +49,8 @@ impl Config {
         let text =
             std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         let variable = |name: &str| std::env::var(name).ok();
-        finish(tree::parse(&text, &path.display().to_string(), &variable), flags, checks)
+        let config = finish(tree::parse(&text, &path.display().to_string(), &variable), flags, checks)?;
+        Ok(Self { file: Some(path.to_owned()), ..config })
     }
 }
 

@@ -55,6 +55,9 @@ pub struct Config {
     pub http: HttpConfig,
     /// Log output.
     pub log: LogConfig,
+    /// The file that it was read from, for words that name a command.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 impl Config {

@@ -3,6 +3,7 @@
 pub mod kafka;
 pub mod positions;
 pub mod stdout;
+pub mod store;
 
 use std::future::Future;
 use std::time::Duration;

@@ -54,6 +54,19 @@ impl<W: Write + Send> StdoutSink<W> {
         }
     }
 
+    /// Removes the position record.
+    ///
+    /// # Errors
+    /// [`SinkError::Configuration`] if the file cannot be removed.
+    pub async fn forget(&mut self) -> Result<(), SinkError> {
+        match tokio::fs::remove_file(&self.path).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(bad_file(&self.path, &format!("could not be removed: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn written(&self, outcome: Result<io::Result<Position>, tokio::task::JoinError>) -> Result<Position, SinkError> {
         let outcome = outcome.unwrap_or_else(|error| Err(io::Error::other(error)));
         outcome.map_err(|error| SinkError::Restart {

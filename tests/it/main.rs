@@ -17,6 +17,8 @@
 #[macro_use]
 mod support;
 
+mod commands;
+mod commands_check;
 mod crash;
 #[cfg(feature = "demo")]
 mod demo;

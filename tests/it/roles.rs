@@ -12,6 +12,13 @@ pub(crate) struct Role {
     server: Server,
 }
 
+impl Role {
+    /// One that is made by somebody else.
+    pub(crate) fn named(server: &Server, name: &str) -> Self {
+        Self { name: name.to_owned(), server: server.clone() }
+    }
+}
+
 impl Drop for Role {
     fn drop(&mut self) {
         if let Ok(session) = crate::support::Session::try_connect(&self.server.url("postgres")) {

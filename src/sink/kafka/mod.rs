@@ -16,9 +16,11 @@
 //! the record itself is an error.
 
 mod admin;
+mod check;
 mod client;
 mod context;
 mod failure;
+mod operate;
 pub mod options;
 mod positions;
 mod session;
@@ -37,6 +39,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+pub use check::findings_of;
 pub use options::{forbidden_option, invalid_option, option_findings};
 
 use crate::config::KafkaConfig;
@@ -123,6 +126,27 @@ impl KafkaSink {
     pub fn without_topic_settings(mut self) -> Self {
         self.asks_settings = false;
         self
+    }
+
+    /// Makes the clients of a session; nothing is asked of the brokers yet.
+    async fn dial(&self) -> Result<(Session, Arc<Admin>), SinkError> {
+        let config = &self.config;
+        let password = client::read_password(config.sasl_password_file.as_deref()).await?;
+        let connection = client::connection(config, &self.name, password.as_ref());
+        let not_created = |error: KafkaError| SinkError::Configuration {
+            message: format!("could not create the Kafka client: {error}"),
+            hint: "see [sink.kafka.options] in the configuration".to_owned(),
+        };
+        // The producer first: it is the one that says why no broker can be reached.
+        let mode = if self.isolate > 0 { Mode::Isolating } else { Mode::Batches { bytes: self.batch_bytes() } };
+        debug!(?mode, "beginning a session with the brokers");
+        let shared = Shared::new(Arc::clone(&self.wake), self.publish_errors.clone());
+        let settings = client::producer(&connection, mode);
+        let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
+        let admin = client::admin(&connection).create_with_context(AskingContext(Arc::clone(&session.shared))).map_err(not_created)?;
+        let admin: Arc<Admin> = session.adopt(admin);
+        session.consumer = client::consumer(&connection, &self.name);
+        Ok((session, admin))
     }
 
     /// Reads the position of `instance` from the positions topic to its end.
@@ -312,30 +336,12 @@ fn no_session() -> SinkError {
 impl Sink for KafkaSink {
     async fn open(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
         self.close(Duration::ZERO).await;
-        let config = &self.config;
-        let password = client::read_password(config.sasl_password_file.as_deref()).await?;
-        let connection = client::connection(config, &self.name, password.as_ref());
-        let not_created = |error: KafkaError| SinkError::Configuration {
-            message: format!("could not create the Kafka client: {error}"),
-            hint: "see [sink.kafka.options] in the configuration".to_owned(),
-        };
-        // The producer first: it is the one that says why no broker can be reached.
-        let mode = if self.isolate > 0 { Mode::Isolating } else { Mode::Batches { bytes: self.batch_bytes() } };
-        debug!(?mode, "beginning a session with the brokers");
-        let shared = Shared::new(Arc::clone(&self.wake), self.publish_errors.clone());
-        let settings = client::producer(&connection, mode);
-        let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
-
-        let admin = client::admin(&connection)
-            .create_with_context(AskingContext(Arc::clone(&session.shared)))
-            .map_err(not_created)?;
-        let admin: Arc<Admin> = session.adopt(admin);
+        let (mut session, admin) = self.dial().await?;
         let read = async {
-            session.positions_partitions = positions::find_or_make(&admin, config).await?;
+            session.positions_partitions = positions::find_or_make(&admin, &self.config).await?;
             if self.asks_settings {
-                positions::verify(&admin, config).await?;
+                positions::verify(&admin, &self.config).await?;
             }
-            session.consumer = client::consumer(&connection, &self.name);
             self.read_position(&session, instance).await
         };
         let position = read.await.map_err(|error| with_trouble(error, &session.shared))?;

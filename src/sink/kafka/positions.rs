@@ -76,7 +76,8 @@ fn no_look_up(config: &KafkaConfig, error: &KafkaError) -> SinkError {
     unreachable(config, &format!("look up the positions topic \"{}\"", config.positions_topic), error)
 }
 
-fn setting(found: &ConfigResource, name: &str) -> String {
+/// An option of a topic; empty if it is not told.
+pub(super) fn setting(found: &ConfigResource, name: &str) -> String {
     found.get(name).and_then(|entry| entry.value.clone()).unwrap_or_default()
 }
 

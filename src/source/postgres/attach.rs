@@ -19,8 +19,8 @@ use super::settings::PostgresSettings;
 use super::slot;
 use super::sql::SqlSession;
 use super::table::{self, TableQuery};
-use crate::config::Start;
 use crate::config::names::quote_identifier;
+use crate::config::{Start, TableName};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
 use crate::source::{SourceError, Terminal};
@@ -51,7 +51,7 @@ pub(super) const PARAMETERS: &[(&str, &str)] = &[
 ];
 
 /// Those of a replication connection. Our feedback keeps the stream within its time-out; an idle one has none.
-fn replication_parameters() -> Vec<(&'static str, &'static str)> {
+pub(super) fn replication_parameters() -> Vec<(&'static str, &'static str)> {
     let own = [("replication", "database"), ("wal_sender_timeout", WAL_SENDER_TIMEOUT)];
     own.into_iter().chain(PARAMETERS.iter().copied()).collect()
 }
@@ -124,7 +124,7 @@ pub(super) async fn attach(
         facts = read_facts(&session, settings).await?;
     }
     for warning in facts.warnings(settings) {
-        warn!("{warning}");
+        warn!("{}; to mend it: {}", warning.message, warning.hint);
     }
     if version >= 170_000 {
         run(&mut client, settings, "set up the session", "SET transaction_timeout = 0").await?;
@@ -219,7 +219,8 @@ async fn take_slot(
 
 /// Makes terminal states of what is missing although something was published.
 pub(super) struct Lost<'a> {
-    settings: &'a PostgresSettings,
+    /// What is configured.
+    pub settings: &'a PostgresSettings,
     /// What was published.
     pub record: &'a PositionRecord,
     /// Where the server's log ends.
@@ -232,14 +233,15 @@ impl Lost<'_> {
         self.terminal_from(self.record.verified, reason, message)
     }
 
-    fn terminal_from(&self, from: Position, reason: Reason, message: String) -> SourceError {
+    /// Rows may be missing from `from` on.
+    pub(super) fn terminal_from(&self, from: Position, reason: Reason, message: String) -> SourceError {
         let gap = Gap { from: Some(from), to: Some(Position::Postgres(self.wal_end)) };
         let hint = self.settings.names.leave_hint();
         SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))
     }
 
     /// Another server, a publication or tables that have gone, are others than before, or are no longer published.
-    fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
+    pub(super) fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
         let SourceIdentity::Postgres { system_id, tables, .. } = &self.record.source;
         if *system_id != server.system_id {
             let terminal = other_server(self.record, &server.system_id, &self.settings.names);
@@ -262,16 +264,21 @@ impl Lost<'_> {
 }
 
 /// Who the server says it is.
-struct ServerIdentity {
-    system_id: String,
-    timeline: u32,
-    wal_end: Lsn,
-    forks: Vec<Fork>,
+#[derive(Clone, Debug)]
+pub(super) struct ServerIdentity {
+    /// `IDENTIFY_SYSTEM`'s system identifier.
+    pub system_id: String,
+    /// The timeline that it writes.
+    pub timeline: u32,
+    /// Where the log ends.
+    pub wal_end: Lsn,
+    /// Its history, if it has one.
+    pub forks: Vec<Fork>,
 }
 
 impl ServerIdentity {
     /// With what the catalogue says: everything that a position depends on.
-    fn identity(&self, settings: &PostgresSettings, facts: &Facts) -> SourceIdentity {
+    pub(super) fn identity(&self, settings: &PostgresSettings, facts: &Facts) -> SourceIdentity {
         SourceIdentity::Postgres {
             system_id: self.system_id.clone(),
             timeline: self.timeline,
@@ -284,12 +291,14 @@ impl ServerIdentity {
     }
 }
 
-async fn read_facts(session: &SqlSession, settings: &PostgresSettings) -> Result<Facts, SourceError> {
+/// Reads what the catalogue says.
+pub(super) async fn read_facts(session: &SqlSession, settings: &PostgresSettings) -> Result<Facts, SourceError> {
     let facts = inspect::read(&session.client, settings).await;
     facts.map_err(|error| from_driver("read the catalogue", &settings.connect, error))
 }
 
-async fn read_slot(
+/// Reads the state of our slot; `None` if there is none.
+pub(super) async fn read_slot(
     session: &SqlSession,
     settings: &PostgresSettings,
     version: i32,
@@ -300,20 +309,29 @@ async fn read_slot(
 
 /// Whether what is made stays, or is only tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keep {
+pub(super) enum Keep {
     Yes,
     No,
 }
 
-/// Makes the publication; without the right to, gives the statement for somebody who has it.
-async fn make_publication(session: &SqlSession, settings: &PostgresSettings, keep: Keep) -> Result<(), SourceError> {
-    let name = &settings.names.publication;
+/// The statement that makes the publication.
+pub(super) fn publication_statement(settings: &PostgresSettings) -> String {
     let tables: Vec<String> = settings.tables.iter().map(ToString::to_string).collect();
-    let statement = format!(
+    format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true);",
-        quote_identifier(name),
+        quote_identifier(&settings.names.publication),
         tables.join(", ")
-    );
+    )
+}
+
+/// Makes the publication; without the right to, gives the statement for somebody who has it.
+pub(super) async fn make_publication(
+    session: &SqlSession,
+    settings: &PostgresSettings,
+    keep: Keep,
+) -> Result<(), SourceError> {
+    let name = &settings.names.publication;
+    let statement = publication_statement(settings);
     let made = match keep {
         Keep::Yes => session.client.batch_execute(&statement).await,
         Keep::No => {
@@ -326,6 +344,7 @@ async fn make_publication(session: &SqlSession, settings: &PostgresSettings, kee
     match made {
         Ok(()) if keep == Keep::No => Ok(()),
         Ok(()) => {
+            let tables: Vec<String> = settings.tables.iter().map(TableName::plain).collect();
             info!(publication = name, tables = tables.join(", "), "made the publication");
             Ok(())
         }
@@ -346,7 +365,10 @@ async fn make_publication(session: &SqlSession, settings: &PostgresSettings, kee
 }
 
 /// Asks the server who it is and where its log forked.
-async fn identify(client: &mut ReplicationClient, settings: &PostgresSettings) -> Result<ServerIdentity, SourceError> {
+pub(super) async fn identify(
+    client: &mut ReplicationClient,
+    settings: &PostgresSettings,
+) -> Result<ServerIdentity, SourceError> {
     let rows = run(client, settings, "identify the server", "IDENTIFY_SYSTEM").await?;
     let row = rows.into_iter().next().unwrap_or_default();
     let column = |index: usize| row.get(index).cloned().flatten().unwrap_or_default();

@@ -95,6 +95,11 @@ pub(super) fn from_server(action: &str, settings: &ConnectSettings, error: Serve
             source: Some(error.into()),
         },
         "55006" => SourceError::SlotInUse { by_peer: false, message: error.message },
+        "28000" if error.message.contains("does not exist") => refuse(
+            Reason::AuthenticationFailed,
+            format!("the server {address} refused to log in user \"{user}\": {error}"),
+            "let an administrator make the role: outboxd setup --admin-url postgres://ADMIN@HOST/DATABASE".to_owned(),
+        ),
         "28P01" | "28000" => refuse(
             Reason::AuthenticationFailed,
             format!("the server {address} refused to log in user \"{user}\": {error}"),

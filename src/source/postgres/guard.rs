@@ -170,7 +170,7 @@ mod tests {
     use crate::sink::positions::{FORMAT, TableIdentity};
 
     fn names() -> Names {
-        Names { instance: "shop".to_owned(), slot: "s".to_owned(), publication: "p".to_owned() }
+        Names { instance: "shop".to_owned(), slot: "s".to_owned(), publication: "p".to_owned(), file: None }
     }
 
     fn identity(timeline: u32) -> SourceIdentity {

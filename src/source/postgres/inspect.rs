@@ -64,7 +64,7 @@ impl Facts {
         }
         if wal_level != "logical" {
             let message = format!("wal_level is \"{wal_level}\" and must be \"logical\"");
-            let hint = "ALTER SYSTEM SET wal_level = 'logical'; then restart the server".to_owned();
+            let hint = "ALTER SYSTEM SET wal_level = 'logical'; -- then restart the server".to_owned();
             add(Reason::Configuration, message, hint);
         }
         if !may_replicate {
@@ -128,31 +128,42 @@ impl Facts {
                     table.name.plain(),
                     hidden.join(", ")
                 );
-                add(message, format!("ALTER PUBLICATION {quoted} SET TABLE {};", table.name));
+                add(message, put_in_again(&quoted, &table.name));
             }
         }
         findings
     }
 
-    /// What works but may surprise: one line each.
+    /// What works but may surprise.
     #[must_use]
-    pub(super) fn warnings(&self, settings: &PostgresSettings) -> Vec<String> {
+    pub(super) fn warnings(&self, settings: &PostgresSettings) -> Vec<Finding> {
         let name = &settings.names.publication;
+        let quoted = quote_identifier(name);
         let Some(publication) = &self.publication else { return Vec::new() };
         let mut warnings = Vec::new();
+        let mut add = |message: String, hint: String| {
+            warnings.push(Finding { reason: Reason::Configuration, message, hint });
+        };
         for table in self.tables.iter().filter_map(|(_, table)| table.as_ref()) {
             let plain = table.name.plain();
             if publication.updates_or_deletes && !table.has_identity {
-                warnings.push(format!(
+                let message = format!(
                     "publication \"{name}\" publishes updates or deletes and table \"{plain}\" has no replica identity: \
-                     the application's UPDATE and DELETE fail; run ALTER PUBLICATION {} SET (publish = 'insert');",
-                    quote_identifier(name)
-                ));
+                     the application's UPDATE and DELETE fail"
+                );
+                // others may live on what a publication of more tables brings
+                let hint = if publication.reaches_beyond(&self.table_identities()) {
+                    format!("ALTER TABLE {} REPLICA IDENTITY FULL;", table.name)
+                } else {
+                    format!("ALTER PUBLICATION {quoted} SET (publish = 'insert');")
+                };
+                add(message, hint);
             }
             if publication.membership(table).is_some_and(|membership| membership.filter.is_some()) {
-                warnings.push(format!(
+                let message = format!(
                     "publication \"{name}\" has a row filter on table \"{plain}\": rows outside it are not events"
-                ));
+                );
+                add(message, put_in_again(&quoted, &table.name));
             }
         }
         warnings
@@ -170,6 +181,13 @@ impl Facts {
         tables.sort();
         tables
     }
+}
+
+/// The statements that make a table a member without a filter or a list of columns; other members stay.
+fn put_in_again(publication: &str, table: &TableName) -> String {
+    format!(
+        "BEGIN; ALTER PUBLICATION {publication} DROP TABLE {table}; ALTER PUBLICATION {publication} ADD TABLE {table}; COMMIT;"
+    )
 }
 
 /// How a table is a member of a publication.
@@ -213,7 +231,9 @@ pub(super) fn synchronous(standby_names: &str, application_name: &str) -> Findin
             "synchronous_standby_names = '{standby_names}' makes this relay (application_name \"{application_name}\") a \
              synchronous standby: the application's commits would wait for Kafka"
         ),
-        hint: "name the real standbys in synchronous_standby_names, and reload the server's configuration".to_owned(),
+        hint: "ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (standby_1)'; SELECT pg_reload_conf(); -- with the \
+               names of the real standbys"
+            .to_owned(),
     }
 }
 

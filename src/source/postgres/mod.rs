@@ -13,6 +13,8 @@
 
 mod attach;
 mod catalog;
+pub mod check;
+mod check_server;
 #[cfg(not(fuzzing))]
 mod client;
 #[cfg(fuzzing)]
@@ -25,7 +27,10 @@ mod reader;
 mod relations;
 pub mod settings;
 mod slot;
+pub mod setup;
 pub(crate) mod sql;
+mod surroundings;
+pub mod survey;
 mod table;
 mod watch;
 

@@ -58,6 +58,8 @@ pub struct Names {
     pub slot: String,
     /// Publication.
     pub publication: String,
+    /// Configuration file, if there is one: commands are named with it.
+    pub file: Option<PathBuf>,
 }
 
 impl Names {
@@ -74,12 +76,35 @@ impl Names {
     #[must_use]
     pub fn leave_hint(&self) -> String {
         format!(
-            "find out whether events of the gap are missing at the consumers and publish them again from the table; \
-             then stop the relay, drop slot \"{}\" if it exists, remove the position record with key \"{}\", and \
-             start with source.postgres.start = \"now\", or with \"table\" to have all rows that stand in the table \
-             published again",
-            self.slot, self.instance
+            "find out whether consumers lack events of the gap, and have the application write those again; then stop the \
+             relay, run {}, and start it again",
+            self.resume_command("now")
         )
+    }
+
+    /// The command that goes on from somewhere, as it is typed.
+    #[must_use]
+    pub fn resume_command(&self, from: &str) -> String {
+        self.command(&format!("resume --from {from}"))
+    }
+
+    /// A command on this instance, as it is typed.
+    #[must_use]
+    pub fn command(&self, words: &str) -> String {
+        match &self.file {
+            Some(file) => format!("outboxd {words} --config {}", shell_word(&file.display().to_string())),
+            None => format!("outboxd {words} (with the flags and variables of this instance)"),
+        }
+    }
+}
+
+/// A text as one word for a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
     }
 }
 
@@ -117,7 +142,12 @@ impl PostgresSettings {
         let slot = postgres.slot(&config.name);
         Ok(Self {
             connect: ConnectSettings::new(postgres, &names::default_object_name(&config.name))?,
-            names: Names { instance: config.name.clone(), slot, publication: postgres.publication(&config.name) },
+            names: Names {
+                instance: config.name.clone(),
+                slot,
+                publication: postgres.publication(&config.name),
+                file: config.file.clone(),
+            },
             start: postgres.start,
             failover_slot: postgres.failover_slot,
             silence_timeout: postgres.silence_timeout,
@@ -232,6 +262,17 @@ mod tests {
     fn settings(url: &str) -> Result<ConnectSettings, UrlError> {
         let config = PostgresConfig { url: Secret::new(url), ..PostgresConfig::default() };
         ConnectSettings::new(&config, "outboxd_test")
+    }
+
+    #[test]
+    fn commands_can_be_typed_as_they_are_named() {
+        let mut names =
+            Names { instance: "a".into(), slot: "b".into(), publication: "c".into(), file: Some("/etc/o.toml".into()) };
+        assert_eq!(names.resume_command("now"), "outboxd resume --from now --config /etc/o.toml");
+        names.file = Some("my file's.toml".into());
+        assert_eq!(names.command("check"), r"outboxd check --config 'my file'\''s.toml'");
+        names.file = None;
+        assert!(names.command("check").starts_with("outboxd check (with the flags"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) mod kafka;
 pub(crate) mod outboxd;
 pub(crate) mod postgres;
 pub(crate) mod secure;
+pub(crate) mod tool;
 pub(crate) mod walsender;
 
 use std::net::TcpListener;
