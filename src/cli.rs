@@ -72,7 +72,7 @@ published by this: have the application write those events again.
   --from now       drops the slot if there is one, makes it again, and goes on with what is committed from then on
   --from POSITION  (such as 16/B374D848) goes on there, if the slot can still bring everything from there on; events between
                    the slot's position and this one are left out
-  --from table     is not available in this version")]
+  --from table     begins again with the rows that stand in the table, as a first start does; needs start = table")]
     Resume(ResumeOptions),
     /// Give up the instance: drop its slot and its stored position
     #[command(after_help = "\

@@ -9,7 +9,7 @@ use crate::commands::{
     Verdict, agreed, ask_relay, obstacle, postgres_settings, refusal, refuse_while_active, sink_error, source_error,
     text,
 };
-use crate::config::Config;
+use crate::config::{Config, Start};
 use crate::finding::bytes;
 use crate::position::{Lsn, ParsePositionError, Position};
 use crate::sink::positions::{FORMAT, PositionRecord, SourceIdentity};
@@ -47,13 +47,10 @@ impl FromStr for ResumeFrom {
 /// What stands in the way; nothing was changed then, unless the message says so.
 pub async fn resume(config: Config, from: ResumeFrom, yes: bool) -> anyhow::Result<Verdict> {
     let settings = postgres_settings(&config)?;
-    if from == ResumeFrom::Table {
+    if from == ResumeFrom::Table && settings.start != Start::Table {
         return Err(refusal(
-            "--from table needs the first read of a table, which is not available in this version",
-            format!(
-                "have the application write again what is missing, and run: {}",
-                settings.names.resume_command("now")
-            ),
+            "--from table needs source.postgres.start = \"table\", and it is \"now\"",
+            "change the option, or name another place to go on from",
         ));
     }
     let mut store = PositionStore::new(&config).map_err(sink_error)?;
@@ -65,7 +62,8 @@ pub async fn resume(config: Config, from: ResumeFrom, yes: bool) -> anyhow::Resu
     let begin = task.show().await?;
     let done = match from {
         ResumeFrom::Position(position) => task.at(position, yes).await?,
-        ResumeFrom::Now | ResumeFrom::Table => task.now(begin, yes).await?,
+        ResumeFrom::Now => task.now(begin, yes).await?,
+        ResumeFrom::Table => task.table(yes).await?,
     };
     if !done {
         return Ok(Verdict::NotReady);
@@ -158,6 +156,26 @@ impl Resume<'_> {
         println!(
             "publishing begins at {position}; what was committed{from} up to there and is not published yet will not be"
         );
+        Ok(true)
+    }
+
+    /// With the rows that stand in the table, as at a first start. Returns whether a person agreed.
+    async fn table(&mut self, yes: bool) -> anyhow::Result<bool> {
+        let slot = &self.settings.names.slot;
+        let has_slot = self.survey.slot().is_some();
+        println!(
+            "slot \"{slot}\" and the stored position will be given up: the next start publishes all rows that stand in the \
+             table, also those that were published before, and goes on from there; rows that were deleted are not published"
+        );
+        if !agreed("Go on?", yes).await? {
+            return Ok(false);
+        }
+        if has_slot {
+            self.survey.drop_slot().await.map_err(source_error)?;
+            println!("dropped slot \"{slot}\"");
+        }
+        self.store.remove(&self.config.name).await.map_err(sink_error)?;
+        println!("removed the stored position");
         Ok(true)
     }
 

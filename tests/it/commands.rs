@@ -17,6 +17,7 @@ on_each_version!(
     resume_after_the_publication_was_made_again,
     resume_after_the_table_was_made_again,
     resume_refuses,
+    resume_from_table_reads_it_again,
     drop_slot_gives_up_the_instance,
     with_standard_output,
 );
@@ -281,12 +282,33 @@ fn resume_refuses(version: Version) {
     assert!(said.finds("what is before that is gone"), "{}", said.stderr);
     let said = tool.ends(&["resume", "--from", "FFFF/0", "--yes"], 2);
     assert!(said.finds("log ends at"), "{}", said.stderr);
-    let said = tool.ends(&["resume", "--from", "table", "--yes"], 2);
-    assert!(said.finds("first read"), "{}", said.stderr);
     tool.ends(&["resume", "--from", "yesterday"], 2);
     assert_eq!(case.confirmed(), slot_before, "the slot was touched");
     let relay = Outboxd::start(&case.config());
     publishes(&case, &relay, "two");
+}
+
+/// Proves that `resume --from table` begins again with the rows that stand in the table.
+fn resume_from_table_reads_it_again(version: Version) {
+    let case = Case::new(version);
+    let tool = Tool::new(&case.config());
+    let relay = case.start();
+    publishes(&case, &relay, "one");
+    eventually("a position is stored", 10, || case.stored_position());
+    assert_eq!(relay.terminate(), Some(0));
+    let now = Tool::new(&case.config().set("source.postgres.start", "now"));
+    let said = now.ends(&["resume", "--from", "table", "--yes"], 2);
+    assert!(said.finds("source.postgres.start"), "{}", said.stderr);
+    assert!(case.slot().is_some(), "the slot was touched");
+    tool.ends(&["resume", "--from", "table"], 2);
+    assert!(case.slot().is_some(), "nobody agreed");
+    let said = tool.ends(&["resume", "--from", "table", "--yes"], 0);
+    for words in ["dropped slot", "removed the stored position"] {
+        assert!(said.stdout.contains(words), "{words:?}:\n{}", said.stdout);
+    }
+    let relay = case.start();
+    publishes(&case, &relay, "two");
+    assert_eq!(case.values_until("A", "two", 20), ["one", "one", "two"]);
 }
 
 /// Proves that an instance is given up whole, not while it is active, and that a start afterwards is a first one.

@@ -143,7 +143,9 @@ impl KafkaSink {
         let shared = Shared::new(Arc::clone(&self.wake), self.publish_errors.clone());
         let settings = client::producer(&connection, mode);
         let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
-        let admin = client::admin(&connection).create_with_context(AskingContext(Arc::clone(&session.shared))).map_err(not_created)?;
+        let admin = client::admin(&connection)
+            .create_with_context(AskingContext(Arc::clone(&session.shared)))
+            .map_err(not_created)?;
         let admin: Arc<Admin> = session.adopt(admin);
         session.consumer = client::consumer(&connection, &self.name);
         Ok((session, admin))

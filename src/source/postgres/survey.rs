@@ -4,13 +4,13 @@
 //! What a look says about a start is said by the code that a start runs, short of taking the slot.
 
 use super::attach::{self, Lost, ServerIdentity};
-use super::slot;
 use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::from_driver;
 use super::guard::Standing;
 use super::inspect::{Facts, refusal};
 use super::settings::PostgresSettings;
+use super::slot;
 use super::sql::SqlSession;
 use crate::config::names::quote_identifier;
 use crate::position::Lsn;
@@ -62,13 +62,15 @@ impl<'a> Survey<'a> {
         let slot = attach::read_slot(&session, settings, facts.server.version).await?;
         let holder = match slot.as_ref().and_then(|slot| slot.active_pid) {
             None => None,
-            Some(pid) => match slot::in_use(&session, settings, facts.server.version, None, &settings.names.slot, "").await {
-                SourceError::SlotInUse { by_peer, message } if !message.is_empty() => {
-                    Some(Holder { pid, is_peer: by_peer, words: message })
+            Some(pid) => {
+                match slot::in_use(&session, settings, facts.server.version, None, &settings.names.slot, "").await {
+                    SourceError::SlotInUse { by_peer, message } if !message.is_empty() => {
+                        Some(Holder { pid, is_peer: by_peer, words: message })
+                    }
+                    // it has gone meanwhile
+                    _ => None,
                 }
-                // it has gone meanwhile
-                _ => None,
-            },
+            }
         };
         let server = match replication(settings).await {
             // dropped afterwards, not closed in good order: that is for streams
