@@ -16,9 +16,9 @@ const DEFAULT_BATCH_BYTES: u64 = 1_000_000;
 const CONNECTION: &[(&str, &str)] = &[
     ("socket.keepalive.enable", "true"),
     ("socket.nagle.disable", "true"),
-    // A broker that is away is asked again after 100 ms at first, and at least every 5 s: delivery resumes soon after
-    // it answers.
-    ("reconnect.backoff.ms", "100"),
+    // A broker that is away is asked again after half a second at first, and at least every 5 s: delivery resumes soon
+    // after it answers, and a wrong password is not tried so often that the account is locked.
+    ("reconnect.backoff.ms", "500"),
     ("reconnect.backoff.max.ms", "5000"),
     // A connection that stays open and silent is given up.
     ("socket.timeout.ms", "30000"),
