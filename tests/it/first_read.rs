@@ -161,6 +161,7 @@ fn broker_away_in_the_middle(version: Version) {
     std::thread::sleep(Duration::from_secs(size(6, 120)));
     case.db.session().run(&case.insert_sql(KIND, "k0", &standing.to_string()));
     let read = rows_read(&relay);
+    assert!(relay.stderr().contains("rows_per_second"), "no line tells how far the read is");
     broker.thaw();
     assert!(read < standing, "all was read before the broker froze: nothing was tried");
     relay.wait_health("reading again", 60, |health| health.status == 200);

@@ -130,3 +130,28 @@ pub(super) fn kind(type_oid: u32, type_modifier: i32) -> ColumnType {
         _ => ColumnType::Text,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The router keeps what it knows of a table from session to session.
+    #[test]
+    fn tables_of_two_sessions_are_told_apart() {
+        let message = |table: &str| RelationMessage {
+            oid: 1,
+            schema: "public".to_owned(),
+            table: table.to_owned(),
+            columns: Vec::new(),
+        };
+        let serial = |table| {
+            let mut relations = Relations::new(&[], &[], false);
+            relations.announce(&message(table), Some(1)).unwrap();
+            match relations.get(1) {
+                Some(Known::Other(relation) | Known::Outbox(relation)) => relation.serial,
+                None => panic!("not known"),
+            }
+        };
+        assert_ne!(serial("a"), serial("b"));
+    }
+}
