@@ -98,10 +98,13 @@ fn demo(options: &cli::DemoOptions) -> ExitCode {
     let log = outboxd::config::LogConfig { level: level.to_owned(), ..outboxd::config::LogConfig::default() };
     let demo = async { outboxd::demo::demo(options).await };
     match outboxd::logging::init(&log).map_err(anyhow::Error::from).and_then(|()| block_on(demo)) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => failed(&error),
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        Err(error) => {
+            failed(&error);
+        }
     }
+    ExitCode::FAILURE
 }
 
 /// Says why, and what to do about it.
