@@ -126,7 +126,7 @@ impl<'a> Survey<'a> {
     /// made at a start and needs no decision is not an error.
     ///
     /// # Errors
-    /// As [`Connector::attach`](super::Connector::attach) and [`Attached::verify`](super::Attached::verify).
+    /// As [`Connector::attach`](super::Connector::attach) and [`Slot::verify`](super::Slot::verify).
     pub async fn judge(&self, record: Option<&PositionRecord>) -> Result<(), SourceError> {
         let refused = refusal(&self.facts.findings(self.settings));
         let gap = self.gap(record).await;
