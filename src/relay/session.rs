@@ -163,7 +163,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 // what a first read has done counts for nothing before its end
                 let is_first_read = self.template.is_none();
                 let limit = if is_first_read { Duration::ZERO } else { self.settings.delivery.shutdown_timeout };
-                let failure = self.settle(limit, true).await.err();
+                let failure = self.settle(limit).await.err();
                 let left = self.window.records();
                 if let Some(failure) = failure {
                     warn!(records = left, end = ?failure, "stopped with records unacknowledged; they will be sent again");
@@ -421,7 +421,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
 
     /// Waits up to `limit` for all that is outstanding, then commits and confirms it. Rows of the batch that were not
     /// handed over are read again at the next start.
-    async fn settle(&mut self, limit: Duration, confirm: bool) -> Result<(), End> {
+    async fn settle(&mut self, limit: Duration) -> Result<(), End> {
         let deadline = Instant::now() + limit;
         let mut ticker = tokio::time::interval(TICK);
         while Instant::now() < deadline {
@@ -434,9 +434,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 biased;
                 _ = ticker.tick() => {
                     self.reporter.beat();
-                    if confirm {
-                        self.source.confirm(None).await?;
-                    }
+                    self.source.confirm(None).await?;
                 }
                 result = self.sink.acknowledged(&mut self.acknowledgements) => {
                     result?;

@@ -125,8 +125,7 @@ pub(super) async fn make_permanent(
     if reader.map_err(|error| from_driver("read the slots", &settings.connect, error))?.is_some() {
         return Err(in_use(session, settings, version, None, &temporary, "").await);
     }
-    let kind = if version >= 170_000 && settings.failover_slot { Kind::Failover } else { Kind::Permanent };
-    match make(client, settings, version, slot, kind, board).await? {
+    match make(client, settings, version, slot, Kind::permanent(settings, version), board).await? {
         Some(made) => info!(slot, position = %made.position, "made the slot"),
         None => info!(slot, "another instance made the slot"),
     }
@@ -148,14 +147,28 @@ pub(super) async fn make_temporary(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
+    /// Stays.
     Permanent,
+    /// Stays, on standbys too.
     Failover,
+    /// Lives as long as its connection.
     Temporary,
 }
 
-/// `None` if there is one of this name.
-async fn make(
+impl Kind {
+    /// What the configuration asks for, as far as the server can.
+    #[must_use]
+    pub(super) fn permanent(settings: &PostgresSettings, version: i32) -> Self {
+        if version >= 170_000 && settings.failover_slot { Self::Failover } else { Self::Permanent }
+    }
+}
+
+/// Makes a slot; `None` if there is one of this name.
+///
+/// # Errors
+/// What the server says.
+pub(super) async fn make(
     client: &mut ReplicationClient,
     settings: &PostgresSettings,
     version: i32,

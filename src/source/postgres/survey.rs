@@ -6,17 +6,16 @@
 use super::attach::{self, Lost, ServerIdentity};
 use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
-use super::error::from_driver;
+use super::error::{from_driver, unreachable};
 use super::guard::Standing;
 use super::inspect::{Facts, refusal};
 use super::settings::PostgresSettings;
 use super::slot;
 use super::sql::SqlSession;
-use crate::config::names::quote_identifier;
 use crate::position::Lsn;
 use crate::sink::positions::{PositionRecord, SourceIdentity};
 use crate::source::SourceError;
-use crate::state::Reason;
+use crate::state::{Reason, StatusBoard};
 
 /// What the server held when it was looked at, and a session on it.
 pub struct Survey<'a> {
@@ -258,16 +257,11 @@ impl<'a> Survey<'a> {
     /// What the server says.
     pub async fn make_slot(&self) -> Result<Lsn, SourceError> {
         let mut client = replication(self.settings).await?;
-        let quoted = quote_identifier(&self.settings.names.slot);
-        let create = match self.facts.server.version {
-            170_000.. if self.settings.failover_slot => {
-                format!("CREATE_REPLICATION_SLOT {quoted} LOGICAL pgoutput (SNAPSHOT 'nothing', FAILOVER true)")
-            }
-            _ => format!("CREATE_REPLICATION_SLOT {quoted} LOGICAL pgoutput NOEXPORT_SNAPSHOT"),
-        };
-        let rows = attach::run(&mut client, self.settings, "make the slot", &create).await?;
-        let position = rows.into_iter().next().and_then(|row| row.into_iter().nth(1)).flatten();
-        Ok(position.and_then(|text| text.parse().ok()).unwrap_or_default())
+        let (version, name) = (self.facts.server.version, &self.settings.names.slot);
+        let kind = slot::Kind::permanent(self.settings, version);
+        let made = slot::make(&mut client, self.settings, version, name, kind, &StatusBoard::default()).await?;
+        let taken = || unreachable(format!("could not make slot \"{name}\""), "somebody else has made it meanwhile");
+        Ok(made.ok_or_else(taken)?.position)
     }
 
     /// Moves the slot ahead to `position`: the server no longer sends what is before it.
