@@ -25,9 +25,15 @@ on_each_version!(
 
 const KIND: &str = "A";
 
-/// A window so small that a read takes its time.
+/// A window so small and rows so reluctant that a read takes its time on any machine: 0.3 ms for each row, at the least.
 fn slow(case: &Case) -> Config {
-    case.config().set("delivery.window-bytes", 65_536)
+    reluctant(case, 0.3)
+}
+
+/// As [`slow`], with another number of milliseconds for each row.
+fn reluctant(case: &Case, milliseconds: f64) -> Config {
+    let pause = format!("pg_sleep({milliseconds} / 1000.0) IS NOT NULL");
+    case.config().set("delivery.window-bytes", 65_536).set("outbox.start-where", pause)
 }
 
 /// The permanent slot, which appears when all is read.
@@ -244,7 +250,8 @@ fn standby_while_the_table_is_read(version: Version) {
     let standing = size(30_000, 100_000);
     let case = Case::new(version);
     case.insert_many(KIND, 0, standing, 10_000);
-    let first = Outboxd::start(&slow(&case));
+    // all the others come while it reads: 150 s for the least
+    let first = Outboxd::start(&reluctant(&case, 5.0));
     wait_rows(&first, 1);
     let second = Outboxd::start(&case.config());
     let hasty = Outboxd::start(&case.config().set("source.postgres.start", "now"));
