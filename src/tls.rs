@@ -3,19 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ring::digest::{SHA256, SHA384, SHA512, digest};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 /// How a connection is protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SslMode {
     /// Never TLS.
     Disable,
     /// TLS if the server has it; the certificate is not verified.
+    #[default]
     Prefer,
     /// TLS; the certificate is not verified.
     Require,
@@ -40,12 +42,34 @@ impl SslMode {
     }
 }
 
+/// All that is set about the protection of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// What is asked of it.
+    pub mode: SslMode,
+    /// PEM file of certificate authorities; without it the system's are used.
+    pub roots: Option<PathBuf>,
+    /// Our own certificate.
+    pub identity: Option<Identity>,
+}
+
+/// Files of our own certificate, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, with those between it and the authority's.
+    pub certificate: PathBuf,
+    /// Its key: PKCS#8, PKCS#1 or SEC 1, without a passphrase.
+    pub key: PathBuf,
+}
+
 /// TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file of authorities cannot be used.
-    #[error("could not read certificates from \"{path}\": {reason}")]
-    Roots {
+    /// A file cannot be used.
+    #[error("could not read {what} from \"{path}\": {reason}")]
+    File {
+        /// What should be in it.
+        what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
@@ -59,30 +83,61 @@ pub enum TlsError {
     Rustls(#[from] Error),
 }
 
-/// Builds the client's settings for a mode. `roots` is a PEM file of authorities; without it the system's are used.
-/// As in libpq, `require` with a file of authorities verifies them as `verify-ca` does.
+/// Builds the client's settings; reads the files. As in libpq, `require` with a file of authorities verifies them as
+/// `verify-ca` does.
 ///
 /// # Errors
-/// [`TlsError`] if the authorities cannot be read.
-pub fn client_config(mode: SslMode, roots: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
+/// [`TlsError`] if a file cannot be read.
+pub fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsError> {
+    let TlsSettings { mode, roots, identity } = settings;
+    let roots = roots.as_deref();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    let verify_chain = mode == SslMode::VerifyCa || (mode == SslMode::Require && roots.is_some());
-    let config = match mode {
-        SslMode::VerifyFull => builder.with_root_certificates(root_store(roots)?).with_no_client_auth(),
-        _ => {
-            let chain = if verify_chain {
-                let store = Arc::new(root_store(roots)?);
-                let verifier = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider)).build();
-                Some(verifier.map_err(|error| Error::General(error.to_string()))?)
-            } else {
-                None
-            };
-            let verifier = Arc::new(LenientVerifier { chain, provider });
-            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+    let verify_chain = *mode == SslMode::VerifyCa || (*mode == SslMode::Require && roots.is_some());
+    let builder = if *mode == SslMode::VerifyFull {
+        builder.with_root_certificates(root_store(roots)?)
+    } else {
+        let chain = if verify_chain {
+            let store = Arc::new(root_store(roots)?);
+            let verifier = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider)).build();
+            Some(verifier.map_err(|error| Error::General(error.to_string()))?)
+        } else {
+            None
+        };
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(LenientVerifier { chain, provider }))
+    };
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { certificate, key }) => {
+            builder.with_client_auth_cert(certificates(certificate)?, private_key(key)?)?
         }
     };
     Ok(Arc::new(config))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |reason: String| TlsError::File { what: "certificates", path: path.to_owned(), reason };
+    let read = CertificateDer::pem_file_iter(path).and_then(|items| items.collect::<Result<Vec<_>, _>>());
+    let certificates = read.map_err(|error| failed(words(&error)))?;
+    if certificates.is_empty() { Err(failed("no certificate in it".to_owned())) } else { Ok(certificates) }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| {
+        let reason = match error {
+            pem::Error::NoItemsFound => "no key in it that has no passphrase".to_owned(),
+            error => words(&error),
+        };
+        TlsError::File { what: "the client's key", path: path.to_owned(), reason }
+    })
+}
+
+/// The system's words where there are some: the library's show its own types.
+fn words(error: &pem::Error) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        error => error.to_string(),
+    }
 }
 
 fn root_store(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
@@ -91,12 +146,14 @@ fn root_store(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return if store.is_empty() { Err(TlsError::NoSystemRoots) } else { Ok(store) };
     };
-    let failed = |reason: String| TlsError::Roots { path: path.to_owned(), reason };
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))? {
-        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-        store.add(certificate).map_err(|error| failed(error.to_string()))?;
+    for certificate in certificates(path)? {
+        store.add(certificate).map_err(|error| TlsError::File {
+            what: "certificates",
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
     }
-    if store.is_empty() { Err(failed("no certificate in it".to_owned())) } else { Ok(store) }
+    Ok(store)
 }
 
 /// Verifies less than the name of the host: the chain alone, or nothing but that the server holds its key.
@@ -144,5 +201,93 @@ impl ServerCertVerifier for LenientVerifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The data that bind a login to the TLS connection (RFC 5929, `tls-server-end-point`): the hash of the server's
+/// certificate by the algorithm of its signature, or by SHA-256 in place of MD5 and SHA-1. `None` where the signature
+/// does not tell one hash by its name.
+#[must_use]
+pub fn server_end_point(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
+    const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
+    let identifier = signature_algorithm(certificate)?;
+    let algorithm = if let Some(which) = identifier.strip_prefix(RSA) {
+        match which {
+            [4 | 5 | 11] => &SHA256,
+            [12] => &SHA384,
+            [13] => &SHA512,
+            _ => return None,
+        }
+    } else {
+        match identifier.strip_prefix(ECDSA)? {
+            [1] | [3, 2] => &SHA256,
+            [3, 3] => &SHA384,
+            [3, 4] => &SHA512,
+            _ => return None,
+        }
+    };
+    Some(digest(algorithm, certificate).as_ref().to_vec())
+}
+
+/// The object identifier of a certificate's signature (RFC 5280, section 4.1).
+fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
+    const SEQUENCE: u8 = 0x30;
+    const OBJECT_IDENTIFIER: u8 = 0x06;
+    let (fields, _) = der(SEQUENCE, certificate)?;
+    let (_signed, rest) = der(SEQUENCE, fields)?;
+    let (algorithm, _signature) = der(SEQUENCE, rest)?;
+    der(OBJECT_IDENTIFIER, algorithm).map(|(identifier, _parameters)| identifier)
+}
+
+/// Content of the first value in DER, if it has this tag, and what follows it.
+fn der(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (first, rest) = bytes.split_first()?;
+    let (length, rest) = rest.split_first()?;
+    if *first != tag {
+        return None;
+    }
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(*length), rest),
+        _ => {
+            let (digits, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
+            if digits.len() > 4 {
+                return None;
+            }
+            (digits.iter().fold(0, |length: usize, digit| (length << 8) | usize::from(*digit)), rest)
+        }
+    };
+    rest.split_at_checked(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The frame of a certificate with the given identifier.
+    fn certificate(identifier: &[u8]) -> CertificateDer<'static> {
+        let value = |tag: u8, content: &[u8]| {
+            let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+            [&[tag, 0x82][..], &length, content].concat()
+        };
+        let algorithm = value(0x30, &value(0x06, identifier));
+        let signed = value(0x30, &[1; 300]);
+        value(0x30, &[signed, algorithm, vec![3, 1, 0]].concat()).into()
+    }
+
+    #[test]
+    fn the_signature_chooses_the_hash() {
+        let rsa = |last: u8| certificate(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, last]);
+        for (last, bytes) in [(4, Some(32)), (5, Some(32)), (11, Some(32)), (12, Some(48)), (13, Some(64)), (10, None)]
+        {
+            assert_eq!(server_end_point(&rsa(last)).map(|hash| hash.len()), bytes, "{last}");
+        }
+        let ecdsa = certificate(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 3, 3]);
+        assert_eq!(server_end_point(&ecdsa).map(|hash| hash.len()), Some(48));
+        let ed25519 = certificate(&[0x2b, 0x65, 0x70]);
+        assert_eq!(server_end_point(&ed25519), None);
+        for length in 0..ecdsa.len() - 3 {
+            assert_eq!(server_end_point(&ecdsa[..length].to_vec().into()), None, "{length}");
+        }
     }
 }

@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod connecting;
 mod crash;
 mod failover;
 mod gaps;

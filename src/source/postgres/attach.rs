@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
+use super::address::reach;
 use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
@@ -46,6 +47,8 @@ const PARAMETERS: &[(&str, &str)] = &[
 
 /// A slot that is ours, with the stream started and nothing of it read.
 pub(super) struct Attachment {
+    /// With the address of the server that was chosen.
+    pub settings: Arc<PostgresSettings>,
     /// The SQL session beside it.
     pub session: SqlSession,
     /// The started stream.
@@ -75,7 +78,8 @@ pub(super) async fn attach(
     past: Past<'_>,
     board: &StatusBoard,
 ) -> Result<Attachment, SourceError> {
-    let session = SqlSession::connect(&settings.connect).await?;
+    let (chosen, session) = reach(settings).await?;
+    let settings = &chosen;
     let mut facts = read_facts(&session, settings).await?;
     let findings = facts.findings(settings);
     let connected = ReplicationClient::connect(&settings.connect, PARAMETERS).await;
@@ -128,7 +132,7 @@ pub(super) async fn attach(
     let all_are_outboxes = facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(tables));
     let standing =
         Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
-    Ok(Attachment { session, client, standing, all_are_outboxes })
+    Ok(Attachment { settings: chosen, session, client, standing, all_are_outboxes })
 }
 
 /// Makes terminal states of what is missing although something was published.

@@ -10,16 +10,21 @@
 //! for the commit. Reading is paced: a reader that wakes for each row halves the rate of both sides, so while the stream
 //! is full a short pause lets the next gulp gather; a stream that trickles is read at once.
 
+pub mod address;
 mod attach;
 mod catalog;
 mod client;
 mod error;
 mod guard;
 mod inspect;
+mod login;
+mod password;
 pub mod pgoutput;
 mod relations;
 pub mod settings;
+mod socket;
 mod sql;
+pub mod url;
 mod watch;
 
 use std::sync::Arc;
@@ -85,7 +90,7 @@ impl Connector {
         let past = Past { record, walsender_pid: self.walsender_pid };
         let attachment = attach(&self.settings, past, board).await?;
         self.walsender_pid = Some(attachment.client.backend_pid());
-        Ok(Attached { settings: Arc::clone(&self.settings), attachment })
+        Ok(Attached { settings: Arc::clone(&attachment.settings), attachment })
     }
 }
 
@@ -114,7 +119,7 @@ impl Attached {
     /// A terminal state if events may be missing.
     pub fn verify(self, record: Option<&PositionRecord>) -> Result<PostgresSource, SourceError> {
         let Self { settings, attachment } = self;
-        let Attachment { session, client, standing, all_are_outboxes } = attachment;
+        let Attachment { session, client, standing, all_are_outboxes, .. } = attachment;
         let names: &Names = &settings.names;
         if let Some(record) = record {
             standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
