@@ -196,7 +196,7 @@ fn client_certificate(version: Version) {
     let right = authority.issue(&user, "DNS:client");
     let seen = format!("ssl AND client_dn LIKE '%{}%'", &user[..20]);
     works(&case, &with(&right), &seen);
-    // the older form: BEGIN RSA PRIVATE KEY
+    // as by the commands of PostgreSQL's manual: X.509 version 1, and here the key in its older form
     let tls = server.dir.join("tls");
     let (key, request, certificate) = (tls.join("old.key"), tls.join("old.csr"), tls.join("old.pem"));
     openssl(&["genrsa -traditional -out", text(&key), "2048"]);
@@ -211,6 +211,8 @@ fn client_certificate(version: Version) {
     refused(&url(&case, &user, "?sslmode=require"), &["certificate"]);
     let foreign = Authority::new(&crate::support::private_dir("foreign-ca")).issue(&user, "DNS:client");
     refused(&with(&foreign), &["refused our certificate", "sslcert"]);
+    let crossed = Certificate { certificate: right.certificate.clone(), key: foreign.key.clone() };
+    refused(&with(&crossed), &["it is not the key of", text(&right.certificate)]);
     let other = authority.issue("somebody-else", "DNS:client");
     refused(&with(&other), &["authentication failed for user"]);
     let dir = tempfile::tempdir().unwrap();
@@ -237,7 +239,24 @@ fn channel_binding(version: Version) {
         std::fs::write(server.dir.join("tls/server.key"), std::fs::read(&certificate.key).unwrap()).unwrap();
         server.reload();
     };
-    // as it is: RSA with SHA-256
+    std::fs::write(server.dir.join("tls/new.ext"), "subjectAltName=DNS:localhost\n").unwrap();
+    // one of X.509 version 1, as by the commands of PostgreSQL's manual
+    let tls = server.dir.join("tls");
+    openssl(&[
+        &format!("x509 -req -days 30 -in {0}/server.csr -out {0}/old.pem", tls.display()),
+        &format!("-CA {0}/ca.pem -CAkey {0}/ca.key -CAcreateserial", tls.display()),
+    ]);
+    install(&Certificate { certificate: tls.join("old.pem"), key: tls.join("server.key") });
+    works(&case, &url(&case, &plain, require), "ssl");
+    works(&case, &url(&case, &plain, ""), "ssl");
+    let verified = format!("?sslmode=verify-ca&sslrootcert={}/ca.pem", tls.display());
+    refused(&url(&case, &plain, &verified), &["is not trusted", "version 1", "subjectAltName"]);
+    openssl(&[
+        &format!("x509 -req -days 30 -in {0}/server.csr -out {0}/new.pem -sha256", tls.display()),
+        &format!("-CA {0}/ca.pem -CAkey {0}/ca.key -CAcreateserial -extfile {0}/new.ext", tls.display()),
+    ]);
+    install(&Certificate { certificate: tls.join("new.pem"), key: tls.join("server.key") });
+    // RSA with SHA-256
     works(&case, &url(&case, &plain, require), "ssl");
     works(&case, &url(&case, &plain, "?sslmode=require&channel_binding=disable"), "ssl");
     let not_bound = ["cannot be bound to TLS", "channel_binding=require"];
@@ -323,8 +342,8 @@ fn follows_the_primary(version: Version) {
     assert!(new.stop(Duration::from_secs(60)).is_some());
     new.take_data_of(&old);
     old.start_as_standby();
-    let health = relay.wait_reason("source_unreachable", 30);
-    assert!(health.detail().contains("it is a standby"), "{health:?}");
+    let passed_over = format!("{} is not the kind of server that is asked for: it is a standby", old.port);
+    relay.wait_health("passed over", 30, |health| health.detail().contains(&passed_over));
     new.start_promoted();
     new.session(&case.tag).run(&case.insert_sql("A", "1", "two"));
     relay.wait_health("streaming again", 40, |health| health.status == 200);

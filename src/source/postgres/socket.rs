@@ -110,10 +110,13 @@ fn tls_failure(settings: &ConnectSettings, error: io::Error) -> SourceError {
     let Some(rustls::Error::InvalidCertificate(reason)) = cause else {
         return unreachable(format!("could not begin TLS with {address}"), error);
     };
-    let own_ca = format!("{reason:?}").contains("CaUsedAsEndEntity");
-    let hint = if own_ca {
+    let reason = format!("{reason:?}");
+    let hint = if reason.contains("CaUsedAsEndEntity") {
         "the server uses the certificate of an authority as its own: issue it a certificate signed by that authority \
          and give the authority's as sslrootcert"
+    } else if reason.contains("UnsupportedCertVersion") {
+        "the server's certificate is of X.509 version 1, which names no host in the way that is verified: issue it anew \
+         with subjectAltName (openssl x509 -req -extfile)"
     } else {
         "give the authority that signed the server's certificate as sslrootcert, and with sslmode=verify-full use a \
          host name that the certificate holds"

@@ -1,15 +1,23 @@
 //! TLS towards database servers: what the values of `sslmode` mean (PostgreSQL manual, "SSL Support"), by rustls.
 
+mod certificate;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ring::digest::{SHA256, SHA384, SHA512, digest};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, InconsistentKeys, RootCertStore, SignatureScheme,
+};
+
+pub use certificate::server_end_point;
 
 /// How a connection is protected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,13 +112,12 @@ pub fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsErr
         } else {
             None
         };
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(LenientVerifier { chain, provider }))
+        let verifier = Arc::new(LenientVerifier { chain, provider: Arc::clone(&provider) });
+        builder.dangerous().with_custom_certificate_verifier(verifier)
     };
     let config = match identity {
         None => builder.with_no_client_auth(),
-        Some(Identity { certificate, key }) => {
-            builder.with_client_auth_cert(certificates(certificate)?, private_key(key)?)?
-        }
+        Some(identity) => builder.with_client_cert_resolver(Arc::new(certified_key(identity, &provider)?)),
     };
     Ok(Arc::new(config))
 }
@@ -120,6 +127,21 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let read = CertificateDer::pem_file_iter(path).and_then(|items| items.collect::<Result<Vec<_>, _>>());
     let certificates = read.map_err(|error| failed(words(&error)))?;
     if certificates.is_empty() { Err(failed("no certificate in it".to_owned())) } else { Ok(certificates) }
+}
+
+/// Our own certificate with its key. rustls' short way refuses certificates of X.509 version 1, such as those that the
+/// PostgreSQL manual's commands make; the server takes them.
+fn certified_key(identity: &Identity, provider: &CryptoProvider) -> Result<SingleCertAndKey, TlsError> {
+    let key = provider.key_provider.load_private_key(private_key(&identity.key)?)?;
+    let certified = CertifiedKey::new(certificates(&identity.certificate)?, key);
+    match certified.keys_match() {
+        Err(error @ Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => Err(TlsError::File {
+            what: "the client's key",
+            path: identity.key.clone(),
+            reason: format!("it is not the key of \"{}\": {error}", identity.certificate.display()),
+        }),
+        _ => Ok(SingleCertAndKey::from(certified)),
+    }
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
@@ -196,98 +218,17 @@ impl ServerCertVerifier for LenientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        match certificate::version_1_public_key(certificate) {
+            // rustls does not read these; where nothing is verified but the key, the key is enough
+            Some(key) if self.chain.is_none() => {
+                verify_tls13_signature_with_raw_key(message, &key.into(), signature, algorithms)
+            }
+            _ => verify_tls13_signature(message, certificate, signature, algorithms),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// The data that bind a login to the TLS connection (RFC 5929, `tls-server-end-point`): the hash of the server's
-/// certificate by the algorithm of its signature, or by SHA-256 in place of MD5 and SHA-1. `None` where the signature
-/// does not tell one hash by its name.
-#[must_use]
-pub fn server_end_point(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
-    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
-    const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
-    let identifier = signature_algorithm(certificate)?;
-    let algorithm = if let Some(which) = identifier.strip_prefix(RSA) {
-        match which {
-            [4 | 5 | 11] => &SHA256,
-            [12] => &SHA384,
-            [13] => &SHA512,
-            _ => return None,
-        }
-    } else {
-        match identifier.strip_prefix(ECDSA)? {
-            [1] | [3, 2] => &SHA256,
-            [3, 3] => &SHA384,
-            [3, 4] => &SHA512,
-            _ => return None,
-        }
-    };
-    Some(digest(algorithm, certificate).as_ref().to_vec())
-}
-
-/// The object identifier of a certificate's signature (RFC 5280, section 4.1).
-fn signature_algorithm(certificate: &[u8]) -> Option<&[u8]> {
-    const SEQUENCE: u8 = 0x30;
-    const OBJECT_IDENTIFIER: u8 = 0x06;
-    let (fields, _) = der(SEQUENCE, certificate)?;
-    let (_signed, rest) = der(SEQUENCE, fields)?;
-    let (algorithm, _signature) = der(SEQUENCE, rest)?;
-    der(OBJECT_IDENTIFIER, algorithm).map(|(identifier, _parameters)| identifier)
-}
-
-/// Content of the first value in DER, if it has this tag, and what follows it.
-fn der(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (first, rest) = bytes.split_first()?;
-    let (length, rest) = rest.split_first()?;
-    if *first != tag {
-        return None;
-    }
-    let (length, rest) = match length {
-        0..=0x7f => (usize::from(*length), rest),
-        _ => {
-            let (digits, rest) = rest.split_at_checked(usize::from(length & 0x7f))?;
-            if digits.len() > 4 {
-                return None;
-            }
-            (digits.iter().fold(0, |length: usize, digit| (length << 8) | usize::from(*digit)), rest)
-        }
-    };
-    rest.split_at_checked(length)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The frame of a certificate with the given identifier.
-    fn certificate(identifier: &[u8]) -> CertificateDer<'static> {
-        let value = |tag: u8, content: &[u8]| {
-            let length = u16::try_from(content.len()).unwrap().to_be_bytes();
-            [&[tag, 0x82][..], &length, content].concat()
-        };
-        let algorithm = value(0x30, &value(0x06, identifier));
-        let signed = value(0x30, &[1; 300]);
-        value(0x30, &[signed, algorithm, vec![3, 1, 0]].concat()).into()
-    }
-
-    #[test]
-    fn the_signature_chooses_the_hash() {
-        let rsa = |last: u8| certificate(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, last]);
-        for (last, bytes) in [(4, Some(32)), (5, Some(32)), (11, Some(32)), (12, Some(48)), (13, Some(64)), (10, None)]
-        {
-            assert_eq!(server_end_point(&rsa(last)).map(|hash| hash.len()), bytes, "{last}");
-        }
-        let ecdsa = certificate(&[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 3, 3]);
-        assert_eq!(server_end_point(&ecdsa).map(|hash| hash.len()), Some(48));
-        let ed25519 = certificate(&[0x2b, 0x65, 0x70]);
-        assert_eq!(server_end_point(&ed25519), None);
-        for length in 0..ecdsa.len() - 3 {
-            assert_eq!(server_end_point(&ecdsa[..length].to_vec().into()), None, "{length}");
-        }
     }
 }
