@@ -19,6 +19,7 @@ mod support;
 
 mod commands;
 mod commands_check;
+mod connecting;
 mod crash;
 #[cfg(feature = "demo")]
 mod demo;

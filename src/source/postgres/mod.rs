@@ -11,6 +11,7 @@
 //! for the commit. Reading is paced: a reader that wakes for each row halves the rate of both sides, so while the stream
 //! is full a short pause lets the next gulp gather; a stream that trickles is read at once.
 
+pub mod address;
 mod attach;
 mod catalog;
 pub mod check;
@@ -22,16 +23,20 @@ pub mod client;
 mod error;
 mod guard;
 mod inspect;
+mod login;
+mod password;
 pub mod pgoutput;
 mod reader;
 mod relations;
 pub mod settings;
 pub mod setup;
 mod slot;
+mod socket;
 pub(crate) mod sql;
 mod surroundings;
 pub mod survey;
 mod table;
+pub mod url;
 mod watch;
 
 use std::sync::Arc;
@@ -108,7 +113,7 @@ impl Connector {
         match attach(&self.settings, Past { record, walsender_pid, tables_were_read }, board).await? {
             Begin::Stream(attachment) => {
                 self.walsender_pid = Some(attachment.client.backend_pid());
-                Ok(Attached::Stream(Slot { settings: Arc::clone(&self.settings), attachment }))
+                Ok(Attached::Stream(Slot { settings: Arc::clone(&attachment.settings), attachment }))
             }
             Begin::Tables(reader) => {
                 self.walsender_pid = Some(reader.backend_pid());
@@ -148,7 +153,7 @@ impl Slot {
     /// A terminal state if events may be missing.
     pub fn verify(self, record: Option<&PositionRecord>) -> Result<PostgresSource, SourceError> {
         let Self { settings, attachment } = self;
-        let Attachment { session, client, standing, all_are_outboxes } = attachment;
+        let Attachment { session, client, standing, all_are_outboxes, .. } = attachment;
         let names: &Names = &settings.names;
         if let Some(record) = record {
             standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
