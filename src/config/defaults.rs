@@ -31,6 +31,7 @@ impl Default for PostgresConfig {
     fn default() -> Self {
         Self {
             url: Secret::default(),
+            password: None,
             password_file: None,
             password_command: Vec::new(),
             slot: None,
@@ -78,6 +79,7 @@ impl Default for KafkaConfig {
             topic_replication_factor: None,
             topic_config: BTreeMap::new(),
             sasl_username: None,
+            sasl_password: None,
             sasl_password_file: None,
             options: BTreeMap::new(),
         }

@@ -13,6 +13,7 @@ pub mod load;
 pub mod names;
 pub mod options;
 mod placeholder;
+mod properties;
 #[cfg(test)]
 mod readme;
 pub mod record;
@@ -147,6 +148,8 @@ pub struct PostgresConfig {
     /// Connection URL: `postgres://user@host:5432/database?sslmode=verify-full&sslrootcert=/path`. A password in it is
     /// accepted; `password-file` is better.
     pub url: Secret,
+    /// The password itself, as `${env:NAME}` or `${file:PATH:KEY}`; read once.
+    pub password: Option<Secret>,
     /// File whose content, without trailing line feeds, is the password. Read at each connect.
     pub password_file: Option<PathBuf>,
     /// Program and arguments that print the password, for tokens that expire. Run at each connect, for at most 10 s.
@@ -255,6 +258,8 @@ pub struct KafkaConfig {
     pub topic_config: BTreeMap<String, String>,
     /// SASL user, for PLAIN and SCRAM.
     pub sasl_username: Option<String>,
+    /// SASL password itself, as `${env:NAME}` or `${file:PATH:KEY}`; read once.
+    pub sasl_password: Option<Secret>,
     /// File whose content, without trailing line feeds, is the SASL password. Read at each start of a session.
     pub sasl_password_file: Option<PathBuf>,
     /// librdkafka's own options by their own names.

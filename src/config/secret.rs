@@ -47,6 +47,7 @@ impl fmt::Debug for KafkaConfig {
             .field("topic_replication_factor", &self.topic_replication_factor)
             .field("topic_config", &self.topic_config)
             .field("sasl_username", &self.sasl_username)
+            .field("sasl_password", &self.sasl_password)
             .field("sasl_password_file", &self.sasl_password_file)
             .field("options", &self.options.keys())
             .finish()

@@ -168,7 +168,7 @@ impl ConnectSettings {
             password: PasswordSource {
                 command: config.password_command.clone(),
                 file: config.password_file.clone(),
-                url: parsed.password,
+                given: config.password.clone().or(parsed.password),
                 passfile: parsed.passfile,
                 usual_passfile: config.usual_passfile(),
             },
