@@ -23,6 +23,8 @@ impl Default for Config {
             http: HttpConfig::default(),
             log: LogConfig::default(),
             file: None,
+            file_flags: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }

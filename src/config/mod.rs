@@ -7,6 +7,7 @@
 //!        every step adds its findings; all of them are refused at once, at the end
 //! ```
 
+pub mod debezium;
 mod defaults;
 pub mod error;
 pub mod load;
@@ -27,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use error::{ConfigError, Finding};
 pub use load::Overrides;
@@ -41,7 +42,7 @@ pub use validate::{OptionCheck, SinkChecks};
 use secret::Secret;
 
 /// The whole configuration.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
     /// Name of the instance: default of slot and publication, client.id, key of the position record, metric label.
@@ -65,6 +66,12 @@ pub struct Config {
     /// The file that it was read from, for words that name a command.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// Further flags without which the file cannot be loaded, for the same.
+    #[serde(skip)]
+    pub file_flags: Vec<String>,
+    /// What of the file has no effect, or a different one than where it comes from.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 impl Config {
@@ -123,7 +130,7 @@ impl PostgresConfig {
 }
 
 /// What happens in a terminal state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTerminal {
     /// Stay up, answer `/readyz` with 503 and the reason.
@@ -134,7 +141,7 @@ pub enum OnTerminal {
 }
 
 /// Where rows come from: exactly one of the tables.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SourceConfig {
     /// A PostgreSQL server.
@@ -142,11 +149,12 @@ pub struct SourceConfig {
 }
 
 /// `[source.postgres]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct PostgresConfig {
     /// Connection URL: `postgres://user@host:5432/database?sslmode=verify-full&sslrootcert=/path`. A password in it is
     /// accepted; `password-file` is better.
+    #[serde(serialize_with = "secret::url")]
     pub url: Secret,
     /// The password itself, as `${env:NAME}` or `${file:PATH:KEY}`; read once.
     pub password: Option<Secret>,
@@ -171,7 +179,7 @@ pub struct PostgresConfig {
 }
 
 /// What happens with the rows that stand in the table when there is no slot yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// Rows that stand in the table are published first, then those committed afterwards.
@@ -182,7 +190,7 @@ pub enum Start {
 }
 
 /// `[outbox]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct OutboxConfig {
     /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes.
@@ -198,7 +206,7 @@ pub struct OutboxConfig {
 }
 
 /// What happens when a row of the outbox is updated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnUpdate {
     /// One warning and a counter.
@@ -211,7 +219,7 @@ pub enum OnUpdate {
 }
 
 /// `[outbox.columns]`: which column holds what.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ColumnsConfig {
     /// Column of the event id: header `id`.
@@ -229,7 +237,7 @@ pub struct ColumnsConfig {
 }
 
 /// Where records go: exactly one of the tables.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SinkConfig {
     /// A Kafka cluster.
@@ -241,7 +249,7 @@ pub struct SinkConfig {
 /// `[sink.kafka]`
 ///
 /// `Debug` shows the names of `options` without their values, since one may be a password.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct KafkaConfig {
     /// Brokers to begin with, `host:port`, separated by commas.
@@ -263,11 +271,12 @@ pub struct KafkaConfig {
     /// File whose content, without trailing line feeds, is the SASL password. Read at each start of a session.
     pub sasl_password_file: Option<PathBuf>,
     /// librdkafka's own options by their own names.
+    #[serde(serialize_with = "secret::options")]
     pub options: BTreeMap<String, String>,
 }
 
 /// `[sink.stdout]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct StdoutConfig {
     /// File of the position record, replaced atomically.
@@ -275,7 +284,7 @@ pub struct StdoutConfig {
 }
 
 /// `[delivery]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct DeliveryConfig {
     /// How often a record may arrive.
@@ -293,7 +302,7 @@ pub struct DeliveryConfig {
 }
 
 /// How often a record may arrive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guarantee {
     /// Once or more; the header `id` tells repeats.
@@ -304,7 +313,7 @@ pub enum Guarantee {
 }
 
 /// What happens with a row that can never be published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnRowError {
     /// The position stays before it and the relay is red.
@@ -317,7 +326,7 @@ pub enum OnRowError {
 }
 
 /// `[http]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct HttpConfig {
     /// Address of `/metrics`, `/healthz` and `/readyz`; empty: no listener.
@@ -333,7 +342,7 @@ impl HttpConfig {
 }
 
 /// `[log]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LogConfig {
     /// `text` for a terminal, `json` for a collector.
@@ -343,7 +352,7 @@ pub struct LogConfig {
 }
 
 /// Form of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// Lines for people.

@@ -7,7 +7,7 @@ use prometheus_client::encoding::text;
 
 use super::options::OPTIONS;
 use super::{Config, Overrides, tree};
-use crate::cli::{Cli, Command};
+use crate::cli::{Cli, Command, RunOptions};
 use crate::metrics::{Metrics, register_status};
 use crate::state::{Reason, StatusBoard};
 
@@ -95,7 +95,7 @@ fn the_commands_are_understood() {
     for line in lines {
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{line}: {error}"));
         // a file is the reader's own
-        if let Command::Run(options) = cli.command
+        if let Command::Run(RunOptions { options, .. }) = cli.command
             && options.config.is_none()
         {
             let overrides = Overrides {
@@ -121,7 +121,7 @@ fn the_connector_has_every_option() {
     let uncommented: Vec<&str> =
         CONNECTOR.lines().map(|line| if is_option(&line) { &line[1..] } else { line }).collect();
     let text = uncommented.join("\n");
-    let parsed = tree::parse(&text, "postgres.toml", &|_| None);
+    let parsed = tree::parse(&text, "postgres.toml", &|name| Some(name.to_owned()));
     assert_eq!(parsed.findings, []);
     let table: toml::Table = toml::from_str(&text).unwrap();
     for option in OPTIONS {

@@ -36,6 +36,11 @@ impl Document {
         self.options.contains_key(option)
     }
 
+    /// Takes an option out; whether it was there.
+    pub(super) fn unset(&mut self, option: &str) -> bool {
+        self.options.remove(option).is_some()
+    }
+
     /// The TOML text.
     pub(super) fn text(&self) -> String {
         let mut groups: Vec<(&str, Vec<String>)> = vec![("", Vec::new())];

@@ -68,7 +68,7 @@ impl Input {
 }
 
 /// Whether the file is a connector's, by its name or by its first character: no TOML begins with a brace.
-pub(super) fn is_connector(path: &Path, text: &str) -> bool {
+pub(in crate::config) fn is_connector(path: &Path, text: &str) -> bool {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     matches!(extension.as_deref(), Some("json" | "properties")) || text.trim_start().starts_with('{')
 }
