@@ -324,7 +324,7 @@ mod tests {
                 "outbox.tables: \"outbox\" has no schema: expected schema.table",
                 "outbox.tables: \"a.\"b\"\" is there twice",
                 "outbox.columns.id: is empty",
-                "record.topic: \"${name}\" is no placeholder: the only one is ${routedByValue}",
+                "record.topic: \"${name}\" is no group of record.topic-regex: ${routedByValue}",
                 "record.headers: \"a:\" has no name after the colon",
                 "sink: there are two",
                 "sink.kafka.bootstrap-servers: \"PLAINTEXT://k:9092\" has a scheme",
