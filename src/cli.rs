@@ -437,7 +437,8 @@ mod tests {
         let command = Cli::command();
         let run = command.find_subcommand("run").unwrap();
         // what is done instead of running is no setting
-        let settings = run.get_arguments().filter(|argument| argument.get_id() != "help" && argument.get_id() != "dry_run");
+        let settings =
+            run.get_arguments().filter(|argument| argument.get_id() != "help" && argument.get_id() != "dry_run");
         for argument in settings {
             let long = argument.get_long().unwrap();
             let expected = format!("OUTBOXD_{}", long.to_uppercase().replace('-', "_"));

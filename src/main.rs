@@ -22,9 +22,11 @@ fn main() -> ExitCode {
     let checks = SinkChecks { option: option_finding, ..SinkChecks::default() };
     let load = |options: &Options| Config::load_with(options.config.as_deref(), &options.overrides(), &checks);
     match Cli::parse().command {
-        Command::Run(RunOptions { dry_run: true, options }) => {
-            printed(commands::config::dry_run(Config::load_all(options.config.as_deref(), &options.overrides(), &checks)))
-        }
+        Command::Run(RunOptions { dry_run: true, options }) => printed(commands::config::dry_run(Config::load_all(
+            options.config.as_deref(),
+            &options.overrides(),
+            &checks,
+        ))),
         Command::Run(RunOptions { options, .. }) => load(&options).map_or_else(|error| refuse(&error), start),
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo(&options),

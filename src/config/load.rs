@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as WordError, StrDeserializer};
 
+use super::debezium::{self, Given, Reading};
 use super::error::{ConfigError, Finding, Findings};
 use super::secret::Secret;
-use super::debezium::{self, Given, Reading};
 use super::tree::{self, Parsed};
 use super::validate::{SinkChecks, validate};
 use super::{Config, LogFormat, names};
@@ -109,7 +109,10 @@ pub(super) fn load_connector(
     let reading = debezium::read((path, text), worker, flags.given(), variable);
     let with_secrets = |name: &str| reading.secret(name).or_else(|| variable(name));
     let mut parsed = tree::parse(&reading.toml, &path.display().to_string(), &with_secrets);
-    parsed.findings = reading.findings.iter().cloned().chain(parsed.findings).collect();
+    // beside a finding about the connector itself, one about the TOML would be its consequence
+    if !reading.findings.is_empty() {
+        parsed.findings.clone_from(&reading.findings);
+    }
     parsed.left_out.extend(reading.left_out.iter().cloned());
     // a text that is no connector at all has no properties that could be missing
     parsed.syntax_error |= reading.rows.is_empty() && !reading.findings.is_empty();
@@ -433,7 +436,7 @@ mod tests {
                 "outbox.tables: \"outbox\" has no schema: expected schema.table",
                 "outbox.tables: \"a.\"b\"\" is there twice",
                 "outbox.columns.id: is empty",
-                "record.topic: \"${name}\" is no placeholder: the only one is ${routedByValue}",
+                "record.topic: \"${name}\" is no group of record.topic-regex: ${routedByValue}",
                 "record.headers: \"a:\" has no name after the colon",
                 "sink: there are two",
                 "sink.kafka.bootstrap-servers: \"PLAINTEXT://k:9092\" has a scheme",

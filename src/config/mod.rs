@@ -40,6 +40,8 @@ pub use record::{
 pub use validate::{OptionCheck, SinkChecks};
 
 use secret::Secret;
+#[cfg(test)]
+pub(crate) use validate_record::record_findings;
 
 /// The whole configuration.
 #[derive(Clone, Debug, Deserialize, Serialize)]

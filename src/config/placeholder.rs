@@ -81,7 +81,8 @@ fn from_file(inner: &str) -> Result<String, (String, String)> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         (format!("cannot read file \"{path}\": {error}"), "give the path of a file that this user may read".to_owned())
     })?;
-    let properties = properties::parse(&text).map_err(|problem| (format!("file \"{path}\": {problem}"), form.to_owned()))?;
+    let properties =
+        properties::parse(&text).map_err(|problem| (format!("file \"{path}\": {problem}"), form.to_owned()))?;
     let found = properties.into_iter().find(|(name, _)| name == key);
     let missing = || (format!("file \"{path}\" has no key \"{key}\""), format!("add a line {key}=… to it"));
     found.map(|(_, value)| value).ok_or_else(missing)
@@ -117,7 +118,10 @@ mod tests {
         std::fs::write(&path, "user=u\nword=p\\=w:${env:A}\n").unwrap();
         let path = path.display();
         let resolve = |text: String| resolve(&text, &variable).map_err(|(problem, _)| problem);
-        assert_eq!(resolve(format!("<${{file:{path}:user}}|${{file:{path}:word}}>")), Ok(Some("<u|p=w:${env:A}>".to_owned())));
+        assert_eq!(
+            resolve(format!("<${{file:{path}:user}}|${{file:{path}:word}}>")),
+            Ok(Some("<u|p=w:${env:A}>".to_owned()))
+        );
         assert_eq!(resolve(format!("${{file:{path}:nope}}")), Err(format!("file \"{path}\" has no key \"nope\"")));
         assert_eq!(resolve("${file:/x}".to_owned()), Err("\"${file:/x}\" does not name a file and a key".to_owned()));
         assert!(resolve("${file:/nonexistent:x}".to_owned()).unwrap_err().starts_with("cannot read file"));

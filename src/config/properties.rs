@@ -106,7 +106,10 @@ mod tests {
     fn comments_and_repeats() {
         let text = "# a=1\r\n! b=2\r\n\r\nc=3\r\nd=4\r\nc=5\r\n";
         assert_eq!(read(text), [("d".to_owned(), "4".to_owned()), ("c".to_owned(), "5".to_owned())]);
-        assert_eq!(parse("a=1\nb=\\u00g0").unwrap_err(), "line 2: \\u is not followed by the four digits of a character");
+        assert_eq!(
+            parse("a=1\nb=\\u00g0").unwrap_err(),
+            "line 2: \\u is not followed by the four digits of a character"
+        );
     }
 
     proptest! {

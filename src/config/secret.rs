@@ -53,14 +53,17 @@ impl Serialize for Secret {
 pub(super) fn url<S: Serializer>(url: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
     let (base, query) = url.expose().split_once('?').unwrap_or((url.expose(), ""));
     let parameters = query.split('&').filter(|pair| !pair.is_empty());
-    let shown: Vec<&str> = parameters.map(|pair| if pair.starts_with("password=") { "password=*" } else { pair }).collect();
+    let shown: Vec<&str> =
+        parameters.map(|pair| if pair.starts_with("password=") { "password=*" } else { pair }).collect();
     let query = if shown.is_empty() { String::new() } else { format!("?{}", shown.join("&")) };
     serializer.serialize_str(&(redact_urls(base) + &query))
 }
 
 /// Shows the options without passwords and keys.
 pub(super) fn options<S: Serializer>(options: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
-    let is_secret = |name: &str| ["password", "secret", "jaas", "key.pem", "oauthbearer.config"].iter().any(|word| name.contains(word));
+    let is_secret = |name: &str| {
+        ["password", "secret", "jaas", "key.pem", "oauthbearer.config"].iter().any(|word| name.contains(word))
+    };
     let shown = |(name, value): (&String, &String)| {
         (name.clone(), if is_secret(name) { HIDDEN.to_owned() } else { value.clone() })
     };

@@ -257,7 +257,11 @@ fn sasl(kafka: &KafkaConfig, findings: &mut Findings) {
     let username = "sink.kafka.sasl-username";
     match (&kafka.sasl_username, &kafka.sasl_password, &kafka.sasl_password_file) {
         (Some(_), None, None) => {
-            findings.add("sink.kafka.sasl-password-file", "is missing beside sasl-username", "name the password's file");
+            findings.add(
+                "sink.kafka.sasl-password-file",
+                "is missing beside sasl-username",
+                "name the password's file",
+            );
         }
         (None, _, Some(_)) => {
             findings.add(username, "is missing beside sasl-password-file", "give the SASL user's name");

@@ -95,7 +95,12 @@ pub(super) fn translate(translation: &mut Translation<'_>) {
         match (own, workers) {
             (Some(property), _) => convert(translation, side, connector, property),
             (None, Some((worker, property))) => {
-                set_aside(translation, connector, name, &format!("it has no effect without {name} beside it; the worker's file has one"));
+                set_aside(
+                    translation,
+                    connector,
+                    name,
+                    &format!("it has no effect without {name} beside it; the worker's file has one"),
+                );
                 convert(translation, side, worker, property);
             }
             (None, None) => absent(translation, side, name),
@@ -206,9 +211,16 @@ fn format(
 ) -> Result<(&'static str, Option<&'static str>), Objection> {
     let is_header = side.delegate.is_none();
     let with_schema = |setting: &str| {
-        Objection::never("JSON with a schema is not available", format!("set {setting} to \"false\", if consumers expect plain JSON"))
+        Objection::never(
+            "JSON with a schema is not available",
+            format!("set {setting} to \"false\", if consumers expect plain JSON"),
+        )
     };
-    let schemas = if settings.is_server { "debezium.format.schemas.enable".to_owned() } else { format!("{}{SETTINGS}", settings.prefix) };
+    let schemas = if settings.is_server {
+        "debezium.format.schemas.enable".to_owned()
+    } else {
+        format!("{}{SETTINGS}", settings.prefix)
+    };
     match kind(class) {
         Some(Kind::Text | Kind::SimpleHeader) if is_header => Ok(("simple", None)),
         Some(Kind::Text) => Ok(("string", None)),
@@ -235,8 +247,10 @@ fn format(
 fn unavailable(class: &str, side: &Side) -> Objection {
     let short = class.rsplit('.').next().unwrap_or(class);
     let words = match side.option {
-        "record.key-format" => "use StringConverter, JsonConverter without schemas, ByteArrayConverter, BinaryDataConverter, \
-                                IntegerConverter or LongConverter",
+        "record.key-format" => {
+            "use StringConverter, JsonConverter without schemas, ByteArrayConverter, BinaryDataConverter, \
+                                IntegerConverter or LongConverter"
+        }
         "record.value-format" => {
             "use StringConverter, JsonConverter without schemas, ByteArrayConverter or BinaryDataConverter"
         }

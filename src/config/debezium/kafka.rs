@@ -26,7 +26,10 @@ use Action::{Always, As, Part, Unless};
 const SERVERS: &str = "sink.kafka.bootstrap-servers";
 const TRIED_FOR_EVER: Verdict = Ignored("a record is sent again for as long as it takes");
 const KERBEROS: Verdict = Never("Kerberos is not available", "use SASL PLAIN or SCRAM, or client certificates");
-const BY_TOKEN: Verdict = Never("login by a token is not taken from a connector", "run outboxd config convert, and see the options of sink.kafka");
+const BY_TOKEN: Verdict = Never(
+    "login by a token is not taken from a connector",
+    "run outboxd config convert, and see the options of sink.kafka",
+);
 const PARTITIONS: Verdict = Never(
     "records would go to other partitions than Java's usual ones, and here the usual ones are taken",
     "leave it out, if consumers can do with another partition of a key",
@@ -65,21 +68,24 @@ const PRODUCER: &[(&str, Action)] = &[
     ("auto.include.jmx.reporter", Always(Ignored("see /metrics"))),
     ("key.serializer", Always(Ignored("the converters make the bytes"))),
     ("value.serializer", Always(Ignored("the converters make the bytes"))),
-    ("interceptor.classes", Unless(&[""], Never(
-        "foreign code would change records",
-        "leave it out, if consumers can do without",
-    ))),
-    ("partitioner.class", Unless(
-        &["", "org.apache.kafka.clients.producer.internals.DefaultPartitioner"],
-        PARTITIONS,
-    )),
+    (
+        "interceptor.classes",
+        Unless(&[""], Never("foreign code would change records", "leave it out, if consumers can do without")),
+    ),
+    ("partitioner.class", Unless(&["", "org.apache.kafka.clients.producer.internals.DefaultPartitioner"], PARTITIONS)),
     ("partitioner.ignore.keys", Unless(&["false"], PARTITIONS)),
     ("partitioner.*", Always(Ignored("it is about records without a key"))),
-    ("transactional.id", Unless(&[""], Refused(
-        "exactly once is not available in this version",
-        "leave it out",
-        "each record arrives at least once",
-    ))),
+    (
+        "transactional.id",
+        Unless(
+            &[""],
+            Refused(
+                "exactly once is not available in this version",
+                "leave it out",
+                "each record arrives at least once",
+            ),
+        ),
+    ),
     ("transaction.*", Always(Ignored("at least once; the header id tells repeats"))),
     ("security.providers", Unless(&[""], Warned("Java's security providers are not here"))),
     ("security.protocol", Part(OPTIONS)),
@@ -128,7 +134,9 @@ impl<'a> Settings<'a> {
 
     /// The value of one; nothing where it cannot be resolved.
     pub(super) fn value(&self, name: &str) -> Option<&'a str> {
-        self.get(name).filter(|setting| setting.property.broken.is_none()).map(|setting| setting.property.value.as_str())
+        self.get(name)
+            .filter(|setting| setting.property.broken.is_none())
+            .map(|setting| setting.property.value.as_str())
     }
 }
 
@@ -167,7 +175,8 @@ fn settings<'a>(translation: &mut Translation<'a>) -> Settings<'a> {
         for property in &worker.properties {
             let name = property.name.strip_prefix("producer.");
             // of the worker's own client only this one is the producer's too
-            let Some(name) = name.or_else(|| (property.name == "bootstrap.servers").then_some("bootstrap.servers")) else {
+            let Some(name) = name.or_else(|| (property.name == "bootstrap.servers").then_some("bootstrap.servers"))
+            else {
                 continue;
             };
             if let Some(known) = settings.iter().find(|setting| setting.name == name) {
@@ -192,7 +201,7 @@ fn of_list(translation: &mut Translation<'_>, setting: Setting<'_>) -> Fate {
         None => name == setting.name,
     };
     let Some((_, action)) = PRODUCER.iter().find(|(name, _)| fits(name)) else {
-        return Fate::Warned("it is not known here, and has no effect".to_owned());
+        return Fate::Warned("it is not known here".to_owned());
     };
     let verdict = match action {
         As(_) if property.value.is_empty() => return Fate::Ignored("it is empty".to_owned()),
@@ -283,7 +292,11 @@ fn topics(translation: &mut Translation<'_>) {
             Ok(number) => translation.set(option, number, property),
             Err(_) => {
                 let problem = format!("\"{}\" is no number", property.value.escape_debug());
-                translation.refuse(property, option, Objection::never(problem, "write a number, or -1 for the broker's default"));
+                translation.refuse(
+                    property,
+                    option,
+                    Objection::never(problem, "write a number, or -1 for the broker's default"),
+                );
             }
         }
     }

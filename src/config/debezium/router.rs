@@ -9,11 +9,20 @@ const PLACEMENT: &str = "table.fields.additional.placement";
 
 /// Transforms whose absence changes records without showing what should be hidden, with what does their work here.
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("io.debezium.transforms.ExtractNewRecordState", "leave it out: in front of the router it breaks it, and behind it nothing is left to do"),
+    (
+        "io.debezium.transforms.ExtractNewRecordState",
+        "leave it out: in front of the router it breaks it, and behind it nothing is left to do",
+    ),
     ("io.debezium.transforms.ByLogicalTableRouter", "leave it out, and name the topic by route.topic.replacement"),
     ("org.apache.kafka.connect.transforms.InsertHeader", "leave it out, and have a column with the header's value"),
-    ("org.apache.kafka.connect.transforms.RegexRouter", "leave it out, and name the topic by route.topic.regex and route.topic.replacement"),
-    ("org.apache.kafka.connect.transforms.TimestampRouter", "leave it out, and name the topic by route.topic.replacement"),
+    (
+        "org.apache.kafka.connect.transforms.RegexRouter",
+        "leave it out, and name the topic by route.topic.regex and route.topic.replacement",
+    ),
+    (
+        "org.apache.kafka.connect.transforms.TimestampRouter",
+        "leave it out, and name the topic by route.topic.replacement",
+    ),
 ];
 
 /// Predicates that let the outbox's rows through in any case.
@@ -33,7 +42,12 @@ pub(super) fn translate(translation: &mut Translation<'_>) {
     match (routers.as_slice(), connector.get("transforms")) {
         ([], None) => {
             let hint = format!("add \"transforms\": \"outbox\" and \"transforms.outbox.type\": \"{ROUTER_CLASS}\"");
-            translation.lack("transforms", "is missing, and without the outbox's EventRouter the rows are no events", hint, "record");
+            translation.lack(
+                "transforms",
+                "is missing, and without the outbox's EventRouter the rows are no events",
+                hint,
+                "record",
+            );
         }
         ([], Some(property)) => {
             let hint = format!("add one with type {ROUTER_CLASS}");
@@ -81,12 +95,16 @@ fn foreign(translation: &mut Translation<'_>, name: &str) {
         let hint = "add its class, or take it out of transforms";
         return translation.lack(&format!("{prefix}type"), "is missing", hint, "record");
     };
-    let short = property.value.rsplit('.').next().unwrap_or_default().trim_end_matches("$Value").trim_end_matches("$Key");
+    let short =
+        property.value.rsplit('.').next().unwrap_or_default().trim_end_matches("$Value").trim_end_matches("$Key");
     let problem = format!("the transform {short} is not available");
     let class = property.value.trim_end_matches("$Value").trim_end_matches("$Key");
     let objection = match LEFT_OUT.iter().find(|(known, _)| *known == class) {
         Some((_, hint)) => Objection::unless_allowed(problem, *hint, "records go without it"),
-        None => Objection::never(problem, format!("do its work where the row is written, then take \"{name}\" out of transforms")),
+        None => Objection::never(
+            problem,
+            format!("do its work where the row is written, then take \"{name}\" out of transforms"),
+        ),
     };
     translation.refuse(property, "record", objection);
 }
@@ -98,7 +116,10 @@ fn options(translation: &mut Translation<'_>, name: &str) {
     for property in connector.properties.iter().filter(own) {
         let option = property.name.get(prefix.len()..).unwrap_or_default();
         if property.broken.is_none() && list::find(&[ROUTER], option).is_none() {
-            translation.mark(property, Fate::Warned("the router has no such option; it has no effect in Debezium either".to_owned()));
+            translation.mark(
+                property,
+                Fate::Warned("the router has no such option; it has no effect in Debezium either".to_owned()),
+            );
             continue;
         }
         let fate = match option {

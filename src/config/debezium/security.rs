@@ -68,7 +68,9 @@ fn truststore(translation: &mut Translation<'_>, settings: &Settings<'_>) {
     match kind.as_str() {
         "PEM" => hand_on(translation, settings, LOCATION, "ssl.ca.location"),
         "PKCS12" => {
-            let hint = format!("make a PEM file of it: openssl pkcs12 -in {path} -nokeys -out ca.pem; name that as {LOCATION}, with ssl.truststore.type PEM");
+            let hint = format!(
+                "make a PEM file of it: openssl pkcs12 -in {path} -nokeys -out ca.pem; name that as {LOCATION}, with ssl.truststore.type PEM"
+            );
             translation.refuse_setting(location, Objection::never("authorities in PKCS#12 cannot be read", hint));
         }
         _ => {
@@ -80,7 +82,11 @@ fn truststore(translation: &mut Translation<'_>, settings: &Settings<'_>) {
         }
     }
     if let Some(password) = settings.get("ssl.truststore.password").filter(|_| kind == "PEM") {
-        translation.note(password.file, password.property, Fate::Ignored("a PEM file of authorities has none".to_owned()));
+        translation.note(
+            password.file,
+            password.property,
+            Fate::Ignored("a PEM file of authorities has none".to_owned()),
+        );
     }
 }
 
@@ -101,7 +107,13 @@ fn keystore(translation: &mut Translation<'_>, settings: &Settings<'_>) {
         }
         "PKCS12" => {
             hand_on(translation, settings, LOCATION, "ssl.keystore.location");
-            hide(translation, settings, "ssl.keystore.password", "ssl.keystore.password", "OUTBOXD_SSL_KEYSTORE_PASSWORD");
+            hide(
+                translation,
+                settings,
+                "ssl.keystore.password",
+                "ssl.keystore.password",
+                "OUTBOXD_SSL_KEYSTORE_PASSWORD",
+            );
             if let Some(password) = settings.get("ssl.key.password") {
                 let fate = Fate::Ignored("ssl.keystore.password opens the whole store".to_owned());
                 translation.note(password.file, password.property, fate);
@@ -147,20 +159,25 @@ fn sasl(translation: &mut Translation<'_>, settings: &Settings<'_>) {
     let Some(jaas) = settings.get("sasl.jaas.config") else {
         let Some(setting) = settings.get("security.protocol") else { return };
         let hint = "add sasl.jaas.config with user and password beside it";
-        return translation.refuse_setting(setting, Objection::never("asks for a login, and sasl.jaas.config is missing", hint));
+        return translation
+            .refuse_setting(setting, Objection::never("asks for a login, and sasl.jaas.config is missing", hint));
     };
     if jaas.property.broken.is_some() {
         return;
     }
     let property = jaas.property;
-    let (Some(user), Some(password)) = (jaas_value(&property.value, "username"), jaas_value(&property.value, "password")) else {
-        let hint = "write org.apache.kafka.common.security.scram.ScramLoginModule required username=\"…\" password=\"…\";";
+    let (Some(user), Some(password)) =
+        (jaas_value(&property.value, "username"), jaas_value(&property.value, "password"))
+    else {
+        let hint =
+            "write org.apache.kafka.common.security.scram.ScramLoginModule required username=\"…\" password=\"…\";";
         return translation.refuse_setting(jaas, Objection::never("names no user and password", hint));
     };
     // placeholders inside stay, where the value is nothing else
     let raw = |key: &str| jaas_value(&property.raw, key).filter(|raw| is_one_placeholder(raw));
     let user = raw("username").unwrap_or(user);
-    let text = raw("password").unwrap_or_else(|| translation.hide(PASSWORD, "OUTBOXD_SASL_PASSWORD", property, &password));
+    let text =
+        raw("password").unwrap_or_else(|| translation.hide(PASSWORD, "OUTBOXD_SASL_PASSWORD", property, &password));
     translation.set(USERNAME, user, property);
     translation.set(PASSWORD, text, property);
     translation.note(jaas.file, property, Fate::Mapped(format!("{USERNAME}, {PASSWORD}")));

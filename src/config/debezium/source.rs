@@ -42,7 +42,8 @@ fn names(translation: &mut Translation<'_>, connector: &Input) {
             translation.mark(property, Fate::Ignored("topic.prefix is there".to_owned()));
         } else {
             translation.set("record.legacy-prefix", property.raw.as_str(), property);
-            let fate = Fate::Differs("record.legacy-prefix".to_owned(), "this is the former name of topic.prefix".to_owned());
+            let fate =
+                Fate::Differs("record.legacy-prefix".to_owned(), "this is the former name of topic.prefix".to_owned());
             translation.mark(property, fate);
         }
     }
@@ -57,15 +58,22 @@ fn plugin(translation: &mut Translation<'_>, connector: &Input) {
     if connector.value("plugin.name").is_none() {
         let hint = "if the slot is one of pgoutput, add \"plugin.name\": \"pgoutput\"; else add also a new slot.name: with \
                     snapshot.mode \"initial\" the rows that stand in the table are published first, so that none is left out";
-        let problem = "is missing, which means decoderbufs: a slot belongs to its plug-in, and only that of pgoutput can be read";
+        let problem =
+            "is missing, which means decoderbufs: a slot belongs to its plug-in, and only that of pgoutput can be read";
         translation.lack("plugin.name", problem, hint, "plugin.name");
     }
 }
 
 fn url(translation: &mut Translation<'_>, connector: &Input) {
     const PARTS: &[&str] = &[
-        "database.hostname", "database.port", "database.user", "database.dbname", "database.sslmode", "database.sslrootcert",
-        "database.sslcert", "database.sslkey",
+        "database.hostname",
+        "database.port",
+        "database.user",
+        "database.dbname",
+        "database.sslmode",
+        "database.sslrootcert",
+        "database.sslcert",
+        "database.sslkey",
     ];
     if translation.given.source_url {
         for property in PARTS.iter().chain(&["database.password"]).filter_map(|name| connector.get(name)) {
@@ -79,9 +87,12 @@ fn url(translation: &mut Translation<'_>, connector: &Input) {
     else {
         return;
     };
+    if PARTS.iter().filter_map(|name| connector.get(name)).any(|property| property.broken.is_some()) {
+        return translation.left_out.push(URL.to_owned());
+    }
     let port = match part("database.port") {
         None => "5432".to_owned(),
-        Some(port) if port.broken.is_none() && port.value.parse::<u16>().is_ok_and(|number| number > 0) => port.raw.clone(),
+        Some(port) if port.value.parse::<u16>().is_ok_and(|number| number > 0) => port.raw.clone(),
         Some(port) => {
             let problem = format!("\"{}\" is no port", port.value.escape_debug());
             return translation.refuse(port, URL, Objection::never(problem, "write a number from 1 to 65535"));
@@ -159,13 +170,12 @@ fn encoded(property: &Property) -> String {
 
 /// Deletes and truncates never become events; inserts always do.
 fn skipped_operations(translation: &mut Translation<'_>, connector: &Input) {
-    let Some(property) = connector.get("skipped.operations").filter(|property| property.broken.is_none()) else { return };
+    let Some(property) = connector.get("skipped.operations").filter(|property| property.broken.is_none()) else {
+        return;
+    };
     let operations: Vec<&str> = property.value.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     if operations.contains(&"c") {
-        let objection = Objection::never(
-            "would skip inserts, and each insert is an event",
-            "leave \"c\" out of it",
-        );
+        let objection = Objection::never("would skip inserts, and each insert is an event", "leave \"c\" out of it");
         return translation.refuse(property, "source.postgres", objection);
     }
     let unknown = operations.iter().any(|word| !matches!(*word, "r" | "u" | "d" | "t" | "none"));

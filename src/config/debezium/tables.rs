@@ -150,15 +150,19 @@ fn columns(translation: &mut Translation<'_>, names: &[TableName]) {
         }
         let excludes = list.ends_with("exclude.list");
         let needed = super::router::needed_columns(connector);
-        let taken = names.iter().flat_map(|table| needed.iter().map(move |column| (table, column))).find(|(table, column)| {
-            matches(&property.value, &format!("{}.{column}", table.plain())) != Some(!excludes)
-        });
+        let taken =
+            names.iter().flat_map(|table| needed.iter().map(move |column| (table, column))).find(|(table, column)| {
+                matches(&property.value, &format!("{}.{column}", table.plain())) != Some(!excludes)
+            });
         match taken {
             Some((table, column)) => {
-                let problem = format!("takes out column \"{column}\" of table \"{}\", which a record is made of", table.plain());
+                let problem =
+                    format!("takes out column \"{column}\" of table \"{}\", which a record is made of", table.plain());
                 translation.refuse(property, "outbox.columns", Objection::never(problem, "leave the property out"));
             }
-            None => translation.mark(property, Fate::Ignored("it leaves all columns that a record is made of".to_owned())),
+            None => {
+                translation.mark(property, Fate::Ignored("it leaves all columns that a record is made of".to_owned()))
+            }
         }
     }
     overrides(translation, names);
@@ -169,7 +173,8 @@ fn overrides(translation: &mut Translation<'_>, names: &[TableName]) {
     const NAME: &str = "snapshot.select.statement.overrides";
     let connector = translation.connector;
     for property in connector.properties.iter().filter(|property| property.name.starts_with(NAME)) {
-        let tables = if property.name == NAME { property.value.as_str() } else { property.name.trim_start_matches(NAME) };
+        let tables =
+            if property.name == NAME { property.value.as_str() } else { property.name.trim_start_matches(NAME) };
         let tables = entries(tables.trim_start_matches('.'));
         let of_outbox = tables.iter().any(|table| names.iter().any(|name| table.eq_ignore_ascii_case(&name.plain())));
         if of_outbox {

@@ -64,7 +64,15 @@ fn fate(reading: &Reading, property: &str) -> String {
     let row = reading.rows.iter().find(|row| row.property == property).unwrap();
     match &row.fate {
         Fate::Refused { problem, hint } => format!("REFUSED {problem}\n    hint: {hint}"),
-        _ => super::table(std::slice::from_ref(row)).lines().nth(1).unwrap().trim().split_once("  ").unwrap().1.to_owned(),
+        _ => super::table(std::slice::from_ref(row))
+            .lines()
+            .nth(1)
+            .unwrap()
+            .trim()
+            .split_once("  ")
+            .unwrap()
+            .1
+            .to_owned(),
     }
 }
 
@@ -85,7 +93,8 @@ fn broken_connectors_are_refused_in_these_words() {
         let mut overrides = options.overrides();
         overrides.worker_config = overrides.worker_config.map(|file| case.with_file_name(file));
         let checks = SinkChecks { option: crate::sink::kafka::options::option_finding, ..SinkChecks::default() };
-        let loaded = load_connector(Path::new("connector.json"), text, &overrides, &checks, &variable);
+        let name = if text.starts_with('{') { "connector.json" } else { "connector.properties" };
+        let loaded = load_connector(Path::new(name), text, &overrides, &checks, &variable);
         let warnings = loaded.connector.map(|reading| reading.warnings()).unwrap_or_default();
         let mut shown: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
         let error = loaded.config.expect_err(&format!("{} is fine", case.display()));
@@ -100,16 +109,19 @@ fn broken_connectors_are_refused_in_these_words() {
 /// What becomes of every line of the list, for every word that it knows and for one that it does not.
 #[test]
 fn every_property_has_its_words() {
-    let lists: [(&str, &[Line]); 5] = [
-        ("", list::CONNECT),
-        ("", list::COMMON),
-        ("", list::POSTGRES),
-        ("transforms.outbox.", list::ROUTER),
-        ("producer.override.", &[]),
-    ];
+    let lists: [(&str, &[Line]); 4] =
+        [("", list::CONNECT), ("", list::COMMON), ("", list::POSTGRES), ("transforms.outbox.", list::ROUTER)];
     let mut text = String::new();
     let mut show = |property: &str, value: &str| {
-        let connector = changed(&[(property, Some(value))]);
+        let secure = [
+            ("producer.override.security.protocol", Some("SASL_SSL")),
+            ("producer.override.sasl.mechanism", Some("PLAIN")),
+            ("producer.override.sasl.jaas.config", Some("a.B required username=\"u\" password=\"geheim\";")),
+        ];
+        let needs_it = property.contains("override.sasl.") || property.contains("override.ssl.");
+        let mut changes = if needs_it { secure.to_vec() } else { Vec::new() };
+        changes.push((property, Some(value)));
+        let connector = changed(&changes);
         let strict = fate(&read(&connector, Given::default()), property);
         let allowed = fate(&read(&connector, Given { allow_unsupported: true, ..Given::default() }), property);
         text.push_str(&format!("{property} = \"{value}\"\n    {strict}\n"));
@@ -242,6 +254,7 @@ fn the_table_lines_up() {
         row("long.name", Fate::Warned("gone".to_owned())),
         row("b", Fate::Refused { problem: "no".to_owned(), hint: "h".to_owned() }),
     ];
-    let expected = "properties of f\n  a          -> x.y\n  long.name  WARNING no effect: gone\n  b          REFUSED no\n";
+    let expected =
+        "properties of f\n  a          -> x.y\n  long.name  WARNING no effect: gone\n  b          REFUSED no\n";
     assert_eq!(super::table(&rows), expected);
 }

@@ -106,7 +106,7 @@ impl<'a> Translation<'a> {
     }
 
     fn lists(&self) -> Vec<&'static [Line]> {
-        let mut lists = vec![list::CONNECT, list::COMMON, list::POSTGRES];
+        let mut lists = vec![list::COMMON, list::POSTGRES, list::CONNECT];
         if self.connector.is_server {
             lists.insert(0, list::SERVER);
         }
@@ -122,7 +122,7 @@ impl<'a> Translation<'a> {
             return Fate::Refused { problem: problem.clone(), hint: hint.clone() };
         }
         let Some(line) = list::find(lists, name) else {
-            return Fate::Warned("it is not known here, and has no effect".to_owned());
+            return Fate::Warned("it is not known here".to_owned());
         };
         match line.action {
             Action::Part(option) => Fate::Mapped(option.to_owned()),
@@ -151,7 +151,9 @@ impl<'a> Translation<'a> {
                 match words.iter().find(|(word, _)| word.eq_ignore_ascii_case(&property.value)) {
                     Some((_, verdict)) => self.verdict(option, *verdict, property),
                     None => {
-                        let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                        // those that are refused whatever is allowed need not be offered
+                        let offered = words.iter().filter(|(_, verdict)| !matches!(verdict, Verdict::Never(..)));
+                        let words: Vec<&str> = offered.map(|(word, _)| *word).collect();
                         self.object(unknown_word(property, &words))
                     }
                 }
@@ -212,8 +214,7 @@ impl<'a> Translation<'a> {
 
     /// Notes what became of a property; of two notes the later one counts.
     pub(super) fn note(&mut self, file: &str, property: &Property, fate: Fate) {
-        let known =
-            self.rows.iter_mut().find(|row| row.file == file && row.property == property.written);
+        let known = self.rows.iter_mut().find(|row| row.file == file && row.property == property.written);
         match known {
             // a value that cannot be resolved stays the first thing to mend
             Some(row) if property.broken.is_none() => row.fate = fate,

@@ -53,6 +53,8 @@ use client::Mode;
 use context::{AskingContext, Cause, Failure, POSITION_OPAQUE, Refusal, Shared};
 use failure::{Remedy, restart};
 use session::Session;
+#[cfg(test)]
+pub(crate) use topics::illegal_name;
 use topics::{Found, Topics, Verdict};
 
 /// How long the record that began a failure is waited for, after the first sign that something failed.
