@@ -5,8 +5,10 @@ use std::path::Path;
 use clap::{CommandFactory, Parser};
 use prometheus_client::encoding::text;
 
+use super::error::Findings;
 use super::options::OPTIONS;
-use super::{Config, Overrides, tree};
+use super::validate::validate;
+use super::{Config, Overrides, SinkChecks, tree};
 use crate::cli::{Cli, Command, RunOptions};
 use crate::metrics::{Metrics, register_status};
 use crate::state::{Reason, StatusBoard};
@@ -112,6 +114,22 @@ fn the_connector_loads() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("connectors/postgres.toml");
     let config = Config::load(Some(&path), &Overrides::default()).unwrap();
     assert_eq!(config.outbox.tables, ["public.outbox"]);
+}
+
+/// So are the others, where their variables are set.
+#[test]
+fn every_connector_is_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("connectors");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    assert!(files.len() >= 3);
+    let checks = SinkChecks { option: crate::sink::kafka::options::option_finding, ..SinkChecks::default() };
+    for file in files {
+        let parsed = tree::parse(&std::fs::read_to_string(&file).unwrap(), "f", &|name| Some(name.to_owned()));
+        let mut findings = Findings(parsed.findings);
+        validate(&parsed.config, &checks, &mut findings);
+        assert_eq!(findings.0, [], "{}", file.display());
+    }
 }
 
 /// The options that are commented out are right as well, and with them every option is there.

@@ -149,8 +149,9 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let failed = |reason: String| TlsError::File { what: "the client's key", path: path.to_owned(), reason };
     let content = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     match PrivateKeyDer::from_pem_slice(&content) {
-        Err(pem::Error::NoItemsFound) => PrivateKeyDer::try_from(content)
-            .map_err(|_| failed("no key in it that has no passphrase".to_owned())),
+        Err(pem::Error::NoItemsFound) => {
+            PrivateKeyDer::try_from(content).map_err(|_| failed("no key in it that has no passphrase".to_owned()))
+        }
         read => read.map_err(|error| failed(words(&error))),
     }
 }
