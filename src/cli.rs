@@ -78,6 +78,16 @@ published by this: have the application write those events again.
                    the slot's position and this one are left out
   --from table     begins again with the rows that stand in the table, as a first start does; needs start = table")]
     Resume(ResumeOptions),
+    /// Take over from a Debezium connector that has stopped, without its last minute once more
+    #[command(after_help = "\
+Shows the connector's slot and offset, asks, moves the slot behind the last transaction that the connector has published whole
+(lsn_commit), and stores that position. Not needed: without it the relay goes on where the slot stands, and what the connector
+has published since its last flush comes again. Stop the connector first.
+
+The offset is read from Connect's offsets topic, which the worker's file or --offsets-topic names, or from a file:
+
+  curl http://CONNECT:8083/connectors/NAME/offsets > offsets.json")]
+    Takeover(TakeoverOptions),
     /// Give up the instance: drop its slot and its stored position
     #[command(after_help = "\
 Says what is lost, and asks. Refuses while the slot is in use. The publication is left.")]
@@ -136,6 +146,26 @@ pub struct ResumeOptions {
     /// Where to go on: now, table, or a position such as 16/B374D848
     #[arg(long, value_name = "now|table|POSITION")]
     pub from: ResumeFrom,
+
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Options of `takeover`.
+#[derive(Debug, Args)]
+pub struct TakeoverOptions {
+    /// File with the answer of Connect's REST interface about the connector's offsets
+    #[arg(long, value_name = "FILE")]
+    pub offsets: Option<PathBuf>,
+
+    /// Connect's offsets topic [default: offset.storage.topic of the worker's file]
+    #[arg(long, value_name = "TOPIC", conflicts_with = "offsets")]
+    pub offsets_topic: Option<String>,
 
     /// Do not ask
     #[arg(long, short)]

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::Parser;
 
 use outboxd::cli::{
-    self, Cli, Command, ConfigCommand, DropSlotOptions, Options, ResumeOptions, RunOptions, SetupOptions, StatusOptions,
+    self, Cli, Command, ConfigCommand, DropSlotOptions, Options, ResumeOptions, RunOptions, SetupOptions,
+    StatusOptions, TakeoverOptions,
 };
 use outboxd::commands::run::{Refusal, run};
+use outboxd::commands::takeover::OffsetsFrom;
 use outboxd::commands::{self, Obstacle, Verdict};
 use outboxd::config::{Config, ConfigError, SinkChecks};
 use outboxd::relay::Outcome;
@@ -39,6 +41,10 @@ fn main() -> ExitCode {
         }
         Command::Resume(ResumeOptions { from, yes, options }) => {
             act(load(&options), &options, |config| commands::resume::resume(config, from, yes))
+        }
+        Command::Takeover(TakeoverOptions { offsets, offsets_topic, yes, options }) => {
+            let from = OffsetsFrom { file: offsets, topic: offsets_topic };
+            act(load(&options), &options, |config| commands::takeover::takeover(config, from, yes))
         }
         Command::DropSlot(DropSlotOptions { yes, options }) => {
             act(load(&options), &options, |config| commands::drop_slot::drop_slot(config, yes))

@@ -2,11 +2,13 @@
 
 pub mod check;
 pub mod config;
+pub mod connect_offset;
 pub mod drop_slot;
 pub mod resume;
 pub mod run;
 pub mod setup;
 pub mod status;
+pub mod takeover;
 
 use std::io::{IsTerminal, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -76,12 +76,12 @@ pub async fn resume(config: Config, from: ResumeFrom, yes: bool) -> anyhow::Resu
     Ok(Verdict::Done)
 }
 
-struct Resume<'a> {
-    config: &'a Config,
-    settings: &'a PostgresSettings,
-    survey: Survey,
-    store: PositionStore,
-    record: Option<PositionRecord>,
+pub(super) struct Resume<'a> {
+    pub(super) config: &'a Config,
+    pub(super) settings: &'a PostgresSettings,
+    pub(super) survey: Survey,
+    pub(super) store: PositionStore,
+    pub(super) record: Option<PositionRecord>,
 }
 
 impl Resume<'_> {
@@ -182,6 +182,15 @@ impl Resume<'_> {
     /// At a position that the slot can serve. Returns whether a person agreed.
     async fn at(&mut self, position: Position, yes: bool) -> anyhow::Result<bool> {
         let Position::Postgres(position) = position;
+        self.move_to(position, "", yes).await
+    }
+
+    /// Behind what a connector has published. Returns whether a person agreed.
+    pub(super) async fn behind_connector(&mut self, position: Lsn, yes: bool) -> anyhow::Result<bool> {
+        self.move_to(position, " again", yes).await
+    }
+
+    async fn move_to(&mut self, position: Lsn, again: &str, yes: bool) -> anyhow::Result<bool> {
         let survey = &self.survey;
         let slot = &self.settings.names.slot;
         let confirmed = survey.serves(position).map_err(source_error)?;
@@ -189,7 +198,7 @@ impl Resume<'_> {
         if skipped > 0 {
             println!(
                 "slot \"{slot}\" will be moved from {confirmed} to {position}: events that were committed in these {} of log \
-                 are not published",
+                 are not published{again}",
                 bytes(skipped)
             );
         } else {

@@ -25,6 +25,7 @@ impl Default for Config {
             file: None,
             file_flags: Vec::new(),
             warnings: Vec::new(),
+            connector: None,
         }
     }
 }

@@ -117,7 +117,12 @@ pub(super) fn load_connector(
     // a text that is no connector at all has no properties that could be missing
     parsed.syntax_error |= reading.rows.is_empty() && !reading.findings.is_empty();
     let config = match finish(parsed, flags, checks) {
-        Ok(config) => Ok(Config { warnings: reading.warnings(), file_flags: flags.file_flags(), ..config }),
+        Ok(config) => Ok(Config {
+            warnings: reading.warnings(),
+            file_flags: flags.file_flags(),
+            connector: Some(reading.connector.clone()),
+            ..config
+        }),
         Err(ConfigError::Invalid { findings }) => {
             let findings = findings.into_iter().map(|finding| reading.name(finding)).collect();
             Err(ConfigError::Invalid { findings })

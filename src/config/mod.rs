@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use debezium::Connector;
 pub use error::{ConfigError, Finding};
 pub use load::Overrides;
 pub use names::{HeaderColumn, TableName};
@@ -74,6 +75,9 @@ pub struct Config {
     /// What of the file has no effect, or a different one than where it comes from.
     #[serde(skip)]
     pub warnings: Vec<String>,
+    /// The connector whose configuration it is.
+    #[serde(skip)]
+    pub connector: Option<Connector>,
 }
 
 impl Config {

@@ -52,7 +52,7 @@ fn worker(kafka: &Kafka) -> String {
 
 /// Starts the relay with the connector.
 #[track_caller]
-fn start(case: &Case, connector: &Value, worker: &str) -> Outboxd {
+fn start(connector: &Value, worker: &str) -> Outboxd {
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
     let secrets = "password=p\\=w \\u00e9\n";
@@ -75,7 +75,7 @@ fn takes_over_slot_and_publication(version: Version) {
     case.db.run(&format!("SELECT pg_create_logical_replication_slot('{}', 'pgoutput')", slot(&case)));
     case.insert("A", "1", "while nobody reads");
     case.db.run("INSERT INTO other VALUES (1); UPDATE outbox SET type = 'x' WHERE payload = 'before the slot'");
-    let relay = start(&case, &connector(&case), &worker(&case.kafka));
+    let relay = start(&connector(&case), &worker(&case.kafka));
     relay.ready();
     case.db.run(&format!("{} DELETE FROM outbox;", case.insert_sql("A", "2", "deleted at once")));
     let records = case.consume("A", 2, 20);
@@ -89,7 +89,7 @@ fn takes_over_slot_and_publication(version: Version) {
     assert_eq!(records[0].header("eventType"), Some(None), "NULL is a header without value");
     assert_eq!(relay.terminate(), Some(0));
     // what was published is not published again
-    let relay = start(&case, &connector(&case), &worker(&case.kafka));
+    let relay = start(&connector(&case), &worker(&case.kafka));
     relay.ready();
     case.insert("A", "3", "after a restart");
     assert_eq!(case.values_until("A", "after a restart", 20).len(), 3);
@@ -120,7 +120,7 @@ fn shapes_the_records_as_the_connector_says(version: Version) {
             "transforms.outbox.table.expand.json.payload": "true",
         }),
     );
-    let relay = start(&case, &connector, &worker(&case.kafka));
+    let relay = start(&connector, &worker(&case.kafka));
     relay.ready();
     case.db.run(&format!(
         "INSERT INTO outbox (aggregate_type, aggregate_id, kind, body) VALUES ('{}', 7, 'Placed', '{{\"b\": 1, \"a\": [true]}}')",
@@ -164,7 +164,7 @@ fn logs_in_with_the_producers_settings() {
         let case = Case::on(&Server::shared(Version::V18), kafka);
         case.db.run(&base_table("outbox"));
         let connector = with(with(connector(&case), trust.clone()), login);
-        let relay = start(&case, &connector, &worker(&case.kafka));
+        let relay = start(&connector, &worker(&case.kafka));
         relay.ready();
         case.insert("A", "1", "arrived");
         assert_eq!(case.consume("A", 1, 20)[0].text(), "arrived");

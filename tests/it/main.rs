@@ -38,4 +38,5 @@ mod shape;
 mod shutdown;
 mod stdout;
 mod stream;
+mod takeover;
 mod tls;

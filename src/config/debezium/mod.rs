@@ -78,6 +78,19 @@ pub struct Reading {
     /// The passwords that stand in the connector, by the variable that takes their place.
     secrets: BTreeMap<String, Secret>,
     file: String,
+    /// Where Connect keeps the connector's offset.
+    pub(super) connector: Connector,
+}
+
+/// What a connector is called, and where Kafka Connect keeps its offset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connector {
+    /// `name`
+    pub name: String,
+    /// `topic.prefix`
+    pub prefix: String,
+    /// The worker's `offset.storage.topic`, if its file is there.
+    pub offsets_topic: Option<String>,
 }
 
 impl Reading {
@@ -123,13 +136,19 @@ pub(super) fn read(
     let (Some(connector), Some(worker)) = (connector, worker.map_or(Some(None), |worker| worker.map(Some))) else {
         return Reading { findings, file, ..Reading::default() };
     };
+    let text = |name: &str| connector.value(name).unwrap_or_default().to_owned();
+    let names = Connector {
+        name: text("name"),
+        prefix: connector.value("topic.prefix").map_or_else(|| text("database.server.name"), str::to_owned),
+        offsets_topic: worker.as_ref().and_then(|worker| worker.value("offset.storage.topic")).map(str::to_owned),
+    };
     let mut translation = Translation::new(&connector, worker.as_ref(), given);
     translation.run();
     let Translation { document, rows, missing, left_out, origins, secrets, .. } = translation;
     findings.extend(rows.iter().filter_map(refusal));
     findings.extend(missing);
     let toml = format!("{}{}", report::head(&file, &rows), document.text());
-    Reading { rows, toml, findings, left_out, origins, secrets, file }
+    Reading { rows, toml, findings, left_out, origins, secrets, file, connector: names }
 }
 
 fn refusal(row: &Row) -> Option<Finding> {

@@ -20,6 +20,7 @@ mod check;
 mod client;
 mod context;
 mod failure;
+mod foreign;
 mod operate;
 pub mod options;
 mod positions;

@@ -20,7 +20,7 @@ use crate::sink::positions::PositionRecord;
 use crate::state::Reason;
 
 /// Longest time in which the reading may make no progress.
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many records from the end are read first.
 const TAIL_RECORDS: i64 = 10_000;
 
@@ -138,40 +138,52 @@ pub(super) fn read_last(
     // A busy instance writes a record every 100 ms, and compaction leaves the newest segment alone: the whole topic may
     // be large, but one's own record nearly always stands close to the end. With one partition the tail tells the last.
     let from = |(low, high): (i64, i64)| if partitions == 1 { low.max(high - TAIL_RECORDS) } else { low };
-    let last = read_from(&consumer, config, instance, &ends, from)?;
+    let errors = Errors { failed: &failed, denied: &|why: &str| not_usable(topic, why) };
+    let read = |from: &dyn Fn((i64, i64)) -> i64| {
+        let mut last = Last::default();
+        let mut see = |message: &BorrowedMessage<'_>| {
+            if message.key() == Some(instance.as_bytes()) { last.see(message, instance) } else { Ok(()) }
+        };
+        read_from(&consumer, topic, &ends, from, &mut see, &errors).map(|()| last)
+    };
+    let last = read(&from)?;
     if last.seen || ends.values().all(|&ends| from(ends) == ends.0) {
         return Ok(last.newest());
     }
-    read_from(&consumer, config, instance, &ends, |(low, _)| low).map(Last::newest)
+    read(&|(low, _)| low).map(Last::newest)
 }
 
-/// Reads every partition to its end, beginning `from` its lowest and highest offset.
-fn read_from(
+/// What reading a topic ends with.
+pub(super) struct Errors<'a> {
+    /// The brokers do not answer.
+    pub(super) failed: &'a dyn Fn(KafkaError) -> SinkError,
+    /// The topic may not be read, with the reason.
+    pub(super) denied: &'a dyn Fn(&str) -> SinkError,
+}
+
+/// Reads every partition to its end, beginning `from` its lowest and highest offset, and shows every record.
+pub(super) fn read_from(
     consumer: &BaseConsumer<AskingContext>,
-    config: &KafkaConfig,
-    instance: &str,
+    topic: &str,
     ends: &BTreeMap<i32, (i64, i64)>,
-    from: impl Fn((i64, i64)) -> i64,
-) -> Result<Last, SinkError> {
-    let topic = &config.positions_topic;
-    let failed = |error: KafkaError| unreachable(config, &format!("read the positions topic \"{topic}\""), &error);
+    from: &dyn Fn((i64, i64)) -> i64,
+    see: &mut dyn FnMut(&BorrowedMessage<'_>) -> Result<(), SinkError>,
+    errors: &Errors<'_>,
+) -> Result<(), SinkError> {
     let mut assignment = TopicPartitionList::new();
     for (partition, ends) in ends {
-        assignment.add_partition_offset(topic, *partition, Offset::Offset(from(*ends))).map_err(failed)?;
+        assignment.add_partition_offset(topic, *partition, Offset::Offset(from(*ends))).map_err(errors.failed)?;
     }
-    consumer.assign(&assignment).map_err(failed)?;
+    consumer.assign(&assignment).map_err(errors.failed)?;
 
     let mut open: BTreeSet<i32> = ends.keys().copied().collect();
-    let mut last = Last::default();
     let mut deadline = Instant::now() + READ_TIMEOUT;
     let mut trouble = KafkaError::MessageConsumption(RDKafkaErrorCode::OperationTimedOut);
     while !open.is_empty() {
         match consumer.poll(Duration::from_millis(100)) {
             Some(Ok(message)) => {
                 deadline = Instant::now() + READ_TIMEOUT;
-                if message.key() == Some(instance.as_bytes()) {
-                    last.see(&message, instance)?;
-                }
+                see(&message)?;
             }
             Some(Err(KafkaError::PartitionEOF(partition))) => {
                 deadline = Instant::now() + READ_TIMEOUT;
@@ -179,7 +191,7 @@ fn read_from(
             }
             Some(Err(error)) => match error.rdkafka_error_code() {
                 Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
-                    return Err(not_usable(topic, &format!("cannot be read: {}", words(&error))));
+                    return Err((errors.denied)(&format!("cannot be read: {}", words(&error))));
                 }
                 // The group is a name only: nothing is asked of its coordinator.
                 Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {}
@@ -188,10 +200,10 @@ fn read_from(
             None => {}
         }
         if Instant::now() > deadline {
-            return Err(failed(trouble));
+            return Err((errors.failed)(trouble));
         }
     }
-    Ok(last)
+    Ok(())
 }
 
 /// The last record of each partition. There is more than one only if the topic was given more partitions later.
