@@ -32,6 +32,7 @@ mod kafka_sink;
 mod liveness;
 mod refused;
 mod roles;
+mod router;
 mod shape;
 mod shutdown;
 mod stdout;
