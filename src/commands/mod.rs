@@ -132,7 +132,7 @@ fn text<'a>(json: &'a Value, key: &str) -> &'a str {
 
 /// Refuses while an instance may use or make the slot. A relay in a terminal state does neither; whether there is one is
 /// returned.
-async fn refuse_while_active(config: &Config, survey: &Survey<'_>) -> anyhow::Result<bool> {
+async fn refuse_while_active(config: &Config, survey: &Survey) -> anyhow::Result<bool> {
     if let Some(holder) = survey.holder() {
         let hint = if holder.is_peer { "stop the relay first, and its standbys" } else { "stop it first" };
         return Err(obstacle(holder.words.clone(), hint));

@@ -79,7 +79,7 @@ pub async fn resume(config: Config, from: ResumeFrom, yes: bool) -> anyhow::Resu
 struct Resume<'a> {
     config: &'a Config,
     settings: &'a PostgresSettings,
-    survey: Survey<'a>,
+    survey: Survey,
     store: PositionStore,
     record: Option<PositionRecord>,
 }

@@ -15,7 +15,7 @@ use crate::source::postgres::survey::Survey;
 struct Learned<'a> {
     config: &'a Config,
     relay: Option<Value>,
-    survey: Option<Survey<'a>>,
+    survey: Option<Survey>,
     record: Option<PositionRecord>,
     /// What could not be learned, and why.
     troubles: Vec<String>,

@@ -32,6 +32,7 @@ impl Default for PostgresConfig {
         Self {
             url: Secret::default(),
             password_file: None,
+            password_command: Vec::new(),
             slot: None,
             publication: None,
             start: Start::default(),

@@ -110,6 +110,12 @@ impl PostgresConfig {
         self.slot.clone().unwrap_or_else(|| names::default_object_name(name))
     }
 
+    /// The file in which libpq looks for passwords when none is given.
+    #[must_use]
+    pub fn usual_passfile(&self) -> Option<PathBuf> {
+        std::env::home_dir().map(|home| home.join(".pgpass"))
+    }
+
     /// The publication of the instance `name`.
     #[must_use]
     pub fn publication(&self, name: &str) -> String {
@@ -145,6 +151,8 @@ pub struct PostgresConfig {
     pub url: Secret,
     /// File whose content, without trailing line feeds, is the password. Read at each connect.
     pub password_file: Option<PathBuf>,
+    /// Program and arguments that print the password, for tokens that expire. Run at each connect, for at most 10 s.
+    pub password_command: Vec<String>,
     /// Logical replication slot. Default: `outboxd_<name>`.
     pub slot: Option<String>,
     /// Publication. Default: `outboxd_<name>`.

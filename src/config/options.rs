@@ -25,6 +25,7 @@ pub const OPTIONS: &[OptionInfo] = &[
     option("on-terminal", "wait, exit", Some("\"wait\"")),
     option("source.postgres.url", "URL", None),
     option("source.postgres.password-file", "path", None),
+    option("source.postgres.password-command", "list of text", Some("[]")),
     option("source.postgres.slot", "text", None),
     option("source.postgres.publication", "text", None),
     option("source.postgres.start", "table, now", Some("\"table\"")),

@@ -79,6 +79,14 @@ fn source(config: &Config, findings: &mut Findings) {
     if let Some(path) = &postgres.password_file {
         password_file("source.postgres.password-file", path, findings);
     }
+    let command = &postgres.password_command;
+    if command.first().is_some_and(|program| program.trim().is_empty()) {
+        let hint = "write the program and each argument as a text of its own: [\"print-token\", \"--db\"]";
+        findings.add("source.postgres.password-command", "names no program", hint);
+    }
+    if !command.is_empty() && postgres.password_file.is_some() {
+        findings.add("source.postgres.password-command", "is there beside password-file", "leave one of them out");
+    }
 }
 
 /// The URL may hold a password, so nothing behind its scheme is shown.

@@ -17,8 +17,10 @@
 #[macro_use]
 mod support;
 
+mod column_types;
 mod commands;
 mod commands_check;
+mod connecting;
 mod crash;
 #[cfg(feature = "demo")]
 mod demo;

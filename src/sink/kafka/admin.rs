@@ -19,8 +19,9 @@ pub(super) type Admin = AdminClient<AskingContext>;
 
 /// Longest wait for one answer.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The part of it after which a refusal ends the waiting.
-const ANSWER_SLICE: Duration = Duration::from_millis(500);
+/// The first part of it, after which a refusal ends the waiting. The parts double, since a question is asked anew in
+/// each: a slow broker needs a long one.
+const FIRST_SLICE: Duration = Duration::from_millis(250);
 /// Pause between looks at a topic that has just been made and is not known everywhere yet.
 const PROPAGATION_PAUSE: Duration = Duration::from_millis(50);
 /// How often it is looked at.
@@ -108,12 +109,14 @@ pub(super) async fn existence(admin: &Arc<Admin>, topic: &str) -> Result<Existen
 /// Waits for a topic's metadata, in slices: a refused login is not tried again until the time is over. Blocks.
 fn metadata(admin: &Admin, topic: &str) -> Result<Metadata, KafkaError> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
+    let mut slice = FIRST_SLICE;
     loop {
-        let asked = admin.inner().fetch_metadata(Some(topic), ANSWER_SLICE);
-        let is_over = Instant::now() >= deadline || admin.inner().context().0.refusal().is_some();
-        if is_over || asked.is_ok() {
+        let asked = admin.inner().fetch_metadata(Some(topic), slice);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if asked.is_ok() || left.is_zero() || admin.inner().context().0.refusal().is_some() {
             return asked;
         }
+        slice = (slice * 2).min(left);
     }
 }
 

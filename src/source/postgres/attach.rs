@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
+use super::address::reach;
 use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
@@ -66,6 +67,8 @@ pub(super) enum Begin {
 
 /// A slot that is ours, with the stream started and nothing of it read.
 pub(super) struct Attachment {
+    /// With the address of the server that was chosen.
+    pub settings: Arc<PostgresSettings>,
     /// The SQL session beside it.
     pub session: SqlSession,
     /// The started stream.
@@ -97,7 +100,8 @@ pub(super) async fn attach(
     past: Past<'_>,
     board: &StatusBoard,
 ) -> Result<Begin, SourceError> {
-    let session = SqlSession::connect(&settings.connect).await?;
+    let (chosen, session) = reach(settings).await?;
+    let settings = &Arc::new(chosen);
     let mut facts = read_facts(&session, settings).await?;
     let version = facts.server.version;
     let mut findings = facts.findings(settings);
@@ -146,7 +150,7 @@ pub(super) async fn attach(
     let all_are_outboxes = facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(tables));
     let standing =
         Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
-    Ok(Begin::Stream(Attachment { session, client, standing, all_are_outboxes }))
+    Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, all_are_outboxes }))
 }
 
 /// What keeps the tables from being read, and the publication from being made where it must be made too.

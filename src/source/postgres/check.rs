@@ -35,14 +35,14 @@ pub enum Published<'a> {
 pub struct Check<'a> {
     config: &'a Config,
     pub(super) settings: &'a PostgresSettings,
-    pub(super) survey: &'a Survey<'a>,
+    pub(super) survey: &'a Survey,
 }
 
 impl<'a> Check<'a> {
     /// Of a server that was looked at.
     #[must_use]
-    pub fn new(config: &'a Config, survey: &'a Survey<'a>) -> Self {
-        Self { config, settings: survey.settings, survey }
+    pub fn new(config: &'a Config, survey: &'a Survey) -> Self {
+        Self { config, settings: &survey.settings, survey }
     }
 
     /// Everything, where `published` is what is known about earlier runs.

@@ -9,24 +9,19 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::authentication::sasl::{self, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256};
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Header, Message};
 use postgres_protocol::message::frontend;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::error::{ServerError, from_server, unreachable};
+use super::login::{not_bound, password_missing, unknown_login};
 use super::settings::ConnectSettings;
+use super::socket::{Opened, Stream, open, refused_certificate};
+use super::url::ChannelBinding;
 use crate::config::secret::Secret;
 use crate::source::SourceError;
 use crate::state::Reason;
-use crate::tls::{SslMode, client_config};
-
-/// A socket, with or without TLS.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Room for one read: large enough that a busy stream needs few of them.
 const READ_BYTES: usize = 256 << 10;
@@ -47,90 +42,6 @@ pub(super) enum Frame {
     End,
 }
 
-/// Opens a socket to the server and, if asked for, TLS on it.
-///
-/// # Errors
-/// [`SourceError::Connection`] if the server cannot be reached in time, [`SourceError::Configuration`] if TLS is asked
-/// for and cannot be had, or the certificate cannot be trusted.
-pub(super) async fn open(settings: &ConnectSettings) -> Result<Box<dyn Stream>, SourceError> {
-    let address = &settings.address;
-    let connect = async {
-        let socket = TcpStream::connect((address.host.as_str(), address.port))
-            .await
-            .map_err(|error| unreachable(format!("could not connect to {address}"), error))?;
-        socket.set_nodelay(true).map_err(|error| unreachable("could not set TCP_NODELAY", error))?;
-        negotiate_tls(settings, socket).await
-    };
-    tokio::time::timeout(settings.timeout, connect).await.unwrap_or_else(|_| {
-        let message = format!("{address} did not answer within {:?}", settings.timeout);
-        Err(SourceError::Connection { reason: Reason::SourceUnreachable, message, source: None })
-    })
-}
-
-async fn negotiate_tls(settings: &ConnectSettings, mut socket: TcpStream) -> Result<Box<dyn Stream>, SourceError> {
-    let address = &settings.address;
-    let refuse = |message: String, hint: &str| SourceError::Configuration {
-        reason: Reason::Configuration,
-        message,
-        hint: hint.to_owned(),
-    };
-    if settings.ssl_mode == SslMode::Disable {
-        return Ok(Box::new(socket));
-    }
-    let mut request = BytesMut::new();
-    frontend::ssl_request(&mut request);
-    let asked = async {
-        socket.write_all(&request).await?;
-        socket.read_u8().await
-    };
-    match asked.await.map_err(|error| unreachable(format!("could not ask {address} for TLS"), error))? {
-        b'S' => {}
-        b'N' if settings.ssl_mode == SslMode::Prefer => return Ok(Box::new(socket)),
-        b'N' => {
-            return Err(refuse(
-                format!("the server {address} does not offer TLS, which sslmode asks for"),
-                "switch TLS on at the server (ssl = on), or change sslmode in option \"source.postgres.url\"",
-            ));
-        }
-        other => {
-            return Err(refuse(
-                format!("{address} is not a PostgreSQL server: it answered {other:#04x} to the request for TLS"),
-                "correct host and port in option \"source.postgres.url\"",
-            ));
-        }
-    }
-    let tls = client_config(settings.ssl_mode, settings.ssl_roots.as_deref())
-        .map_err(|error| refuse(crate::chain(&error), "correct sslrootcert in option \"source.postgres.url\""))?;
-    let name = ServerName::try_from(address.host.clone())
-        .map_err(|error| refuse(format!("\"{}\" is not a host name: {error}", address.host), "correct the host"))?;
-    match TlsConnector::from(tls).connect(name, socket).await {
-        Ok(stream) => Ok(Box::new(stream)),
-        Err(error) => Err(tls_failure(settings, error)),
-    }
-}
-
-/// A certificate that is not trusted stays so: the configuration is wrong. Anything else may pass.
-fn tls_failure(settings: &ConnectSettings, error: io::Error) -> SourceError {
-    let address = &settings.address;
-    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let Some(rustls::Error::InvalidCertificate(reason)) = cause else {
-        return unreachable(format!("could not begin TLS with {address}"), error);
-    };
-    let own_ca = format!("{reason:?}").contains("CaUsedAsEndEntity");
-    let hint = if own_ca {
-        "the server uses the certificate of an authority as its own: issue it a certificate signed by that authority \
-         and give the authority's as sslrootcert"
-    } else {
-        "give the authority that signed the server's certificate as sslrootcert, and with sslmode=verify-full use a \
-         host name that the certificate holds"
-    };
-    SourceError::Configuration {
-        reason: Reason::Configuration,
-        message: format!("the certificate of {address} is not trusted: {error}"),
-        hint: hint.to_owned(),
-    }
-}
-
 /// A logged-in connection whose bytes we read ourselves; most often in replication mode.
 pub(super) struct ReplicationClient {
     stream: Box<dyn Stream>,
@@ -147,10 +58,10 @@ impl ReplicationClient {
     /// # Errors
     /// As [`open`], and what the server says to the login.
     pub(super) async fn connect(settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<Self, SourceError> {
-        let stream = open(settings).await?;
+        let Opened { stream, end_point } = open(settings).await?;
         let read = BytesMut::with_capacity(READ_BYTES);
         let mut client = Self { stream, read, write: BytesMut::new(), last_read: Instant::now(), backend_pid: 0 };
-        let login = client.log_in(settings, parameters);
+        let login = client.log_in(settings, parameters, end_point);
         tokio::time::timeout(settings.timeout, login).await.unwrap_or_else(|_| {
             let message = format!("{} did not log us in within {:?}", settings.address, settings.timeout);
             Err(SourceError::Connection { reason: Reason::SourceUnreachable, message, source: None })
@@ -168,8 +79,13 @@ impl ReplicationClient {
         self.last_read
     }
 
-    async fn log_in(&mut self, settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<(), SourceError> {
-        let broken = |error: io::Error| unreachable(format!("could not log in to {}", settings.address), error);
+    async fn log_in(
+        &mut self,
+        settings: &ConnectSettings,
+        parameters: &[(&str, &str)],
+        end_point: Option<Vec<u8>>,
+    ) -> Result<(), SourceError> {
+        let broken = |error: io::Error| login_broke(settings, error);
         let own = [
             ("user", settings.user.as_str()),
             ("database", settings.database.as_str()),
@@ -178,28 +94,40 @@ impl ReplicationClient {
         frontend::startup_message(own.into_iter().chain(parameters.iter().copied()), &mut self.write)
             .map_err(broken)?;
         self.flush().await.map_err(broken)?;
+        let mut end_point = end_point.filter(|_| settings.channel_binding != ChannelBinding::Disable);
         let mut scram = None;
+        // whether a login that was begun is over: the server has proved that it knows the password too
+        let (mut is_proved, mut is_bound) = (true, false);
         loop {
             match self.message().await.map_err(broken)? {
+                Message::AuthenticationOk if !is_proved => return Err(unknown_login(settings)),
+                Message::AuthenticationOk if !is_bound && settings.channel_binding == ChannelBinding::Require => {
+                    return Err(not_bound(settings));
+                }
                 Message::AuthenticationOk | Message::ParameterStatus(_) | Message::NoticeResponse(_) => {}
                 Message::BackendKeyData(body) => self.backend_pid = body.process_id(),
                 Message::ReadyForQuery(_) => return Ok(()),
                 Message::ErrorResponse(body) => {
                     return Err(from_server("log in", settings, ServerError::from_fields(body.fields())));
                 }
+                // only SCRAM can be bound
+                Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_)
+                    if settings.channel_binding == ChannelBinding::Require =>
+                {
+                    return Err(not_bound(settings));
+                }
                 Message::AuthenticationCleartextPassword => {
-                    let password = password(settings)?;
-                    frontend::password_message(password.expose().as_bytes(), &mut self.write).map_err(broken)?;
-                    self.flush().await.map_err(broken)?;
+                    let password = password(settings).await?;
+                    self.send_password(password.expose().as_bytes()).await.map_err(broken)?;
                 }
                 Message::AuthenticationMd5Password(body) => {
-                    let password = password(settings)?;
+                    let password = password(settings).await?;
                     let hash = md5_hash(settings.user.as_bytes(), password.expose().as_bytes(), body.salt());
-                    frontend::password_message(hash.as_bytes(), &mut self.write).map_err(broken)?;
-                    self.flush().await.map_err(broken)?;
+                    self.send_password(hash.as_bytes()).await.map_err(broken)?;
                 }
                 Message::AuthenticationSasl(body) => {
-                    scram = Some(self.begin_scram(settings, &body).await?);
+                    let (begun, binds) = self.begin_scram(settings, &body, end_point.take()).await?;
+                    (scram, is_proved, is_bound) = (Some(begun), false, binds);
                 }
                 Message::AuthenticationSaslContinue(body) => {
                     let Some(scram) = &mut scram else { return Err(unknown_login(settings)) };
@@ -210,26 +138,41 @@ impl ReplicationClient {
                 Message::AuthenticationSaslFinal(body) => {
                     let Some(scram) = &mut scram else { return Err(unknown_login(settings)) };
                     scram.finish(body.data()).map_err(broken)?;
+                    is_proved = true;
                 }
                 _ => return Err(unknown_login(settings)),
             }
         }
     }
 
+    async fn send_password(&mut self, password: &[u8]) -> io::Result<()> {
+        frontend::password_message(password, &mut self.write)?;
+        self.flush().await
+    }
+
+    /// Begins SCRAM; tells whether it is bound to the TLS connection.
     async fn begin_scram(
         &mut self,
         settings: &ConnectSettings,
         body: &AuthenticationSaslBody,
-    ) -> Result<ScramSha256, SourceError> {
-        let broken = |error: io::Error| unreachable(format!("could not log in to {}", settings.address), error);
-        let offered = body.mechanisms().any(|name| Ok(name == SCRAM_SHA_256)).map_err(broken)?;
-        if !offered {
-            return Err(unknown_login(settings));
-        }
-        let scram = ScramSha256::new(password(settings)?.expose().as_bytes(), ChannelBinding::unsupported());
-        frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut self.write).map_err(broken)?;
+        end_point: Option<Vec<u8>>,
+    ) -> Result<(ScramSha256, bool), SourceError> {
+        let broken = |error: io::Error| login_broke(settings, error);
+        let mechanisms: Vec<&str> = body.mechanisms().collect().map_err(broken)?;
+        let (mechanism, binding) = match end_point {
+            Some(end_point) if mechanisms.contains(&SCRAM_SHA_256_PLUS) => {
+                (SCRAM_SHA_256_PLUS, sasl::ChannelBinding::tls_server_end_point(end_point))
+            }
+            _ if settings.channel_binding == ChannelBinding::Require => return Err(not_bound(settings)),
+            _ if !mechanisms.contains(&SCRAM_SHA_256) => return Err(unknown_login(settings)),
+            // says that we could, so that nobody between us can hide that the server can too
+            Some(_) => (SCRAM_SHA_256, sasl::ChannelBinding::unrequested()),
+            None => (SCRAM_SHA_256, sasl::ChannelBinding::unsupported()),
+        };
+        let scram = ScramSha256::new(password(settings).await?.expose().as_bytes(), binding);
+        frontend::sasl_initial_response(mechanism, scram.message(), &mut self.write).map_err(broken)?;
         self.flush().await.map_err(broken)?;
-        Ok(scram)
+        Ok((scram, mechanism == SCRAM_SHA_256_PLUS))
     }
 
     /// Runs a command of the replication protocol or an SQL statement; gives the rows as text.
@@ -443,20 +386,11 @@ fn postgres_clock() -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
-fn password(settings: &ConnectSettings) -> Result<Secret, SourceError> {
-    let refuse = |message: String| SourceError::Configuration {
-        reason: Reason::AuthenticationFailed,
-        message,
-        hint: "set option \"source.postgres.password-file\"".to_owned(),
-    };
-    let read = settings.password().map_err(|error| refuse(format!("could not read the password from {error}")))?;
-    read.ok_or_else(|| refuse(format!("the server {} asks for a password and none is set", settings.address)))
+async fn password(settings: &ConnectSettings) -> Result<Secret, SourceError> {
+    settings.password().await?.ok_or_else(|| password_missing(settings))
 }
 
-fn unknown_login(settings: &ConnectSettings) -> SourceError {
-    SourceError::Configuration {
-        reason: Reason::AuthenticationFailed,
-        message: format!("the server {} asks for a login method that is not known", settings.address),
-        hint: "use scram-sha-256, md5 or password for this user in pg_hba.conf".to_owned(),
-    }
+fn login_broke(settings: &ConnectSettings, error: io::Error) -> SourceError {
+    let refused = refused_certificate(settings, &error);
+    refused.unwrap_or_else(|| unreachable(format!("could not log in to {}", settings.address), error))
 }

@@ -103,7 +103,7 @@ pub(super) fn from_server(action: &str, settings: &ConnectSettings, error: Serve
         "28P01" | "28000" => refuse(
             Reason::AuthenticationFailed,
             format!("the server {address} refused to log in user \"{user}\": {error}"),
-            "check the password (option \"source.postgres.password-file\" or the URL's), the role's LOGIN and \
+            "check the password (options \"password-file\" and \"password-command\" of [source.postgres], or the URL's), the role's LOGIN and \
              REPLICATION attributes, and the lines of pg_hba.conf for this user, database and address"
                 .to_owned(),
         ),

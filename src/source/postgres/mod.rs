@@ -11,6 +11,7 @@
 //! for the commit. Reading is paced: a reader that wakes for each row halves the rate of both sides, so while the stream
 //! is full a short pause lets the next gulp gather; a stream that trickles is read at once.
 
+pub mod address;
 mod attach;
 mod catalog;
 pub mod check;
@@ -22,17 +23,21 @@ pub mod client;
 mod error;
 mod guard;
 mod inspect;
+mod login;
+mod password;
 pub mod pgoutput;
 mod reader;
 mod relations;
 pub mod settings;
 pub mod setup;
 mod slot;
+mod socket;
 pub(crate) mod sql;
 mod surroundings;
 pub mod survey;
 mod table;
 mod types;
+pub mod url;
 mod watch;
 
 use std::sync::Arc;
@@ -110,7 +115,7 @@ impl Connector {
         match attach(&self.settings, Past { record, walsender_pid, tables_were_read }, board).await? {
             Begin::Stream(attachment) => {
                 self.walsender_pid = Some(attachment.client.backend_pid());
-                Ok(Attached::Stream(Slot { settings: Arc::clone(&self.settings), attachment }))
+                Ok(Attached::Stream(Slot { settings: Arc::clone(&attachment.settings), attachment }))
             }
             Begin::Tables(reader) => {
                 self.walsender_pid = Some(reader.backend_pid());
@@ -150,7 +155,7 @@ impl Slot {
     /// A terminal state if events may be missing.
     pub fn verify(self, record: Option<&PositionRecord>) -> Result<PostgresSource, SourceError> {
         let Self { settings, attachment } = self;
-        let Attachment { session, client, standing, all_are_outboxes } = attachment;
+        let Attachment { session, client, standing, all_are_outboxes, .. } = attachment;
         let names: &Names = &settings.names;
         if let Some(record) = record {
             standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
@@ -425,15 +430,7 @@ impl PostgresSource {
             return announced.map_err(|error| self.not_understood(error.to_string()));
         }
         let settings = Arc::clone(&self.settings);
-        let task = tokio::spawn(async move {
-            let session = sql::SqlSession::connect(&settings.connect).await?;
-            let failed = |error| error::from_driver("look up a table's partitions and types", &settings.connect, error);
-            let root = match is_configured {
-                true => Some(oid),
-                false => catalog::partition_root(&session.client, oid).await.map_err(failed)?,
-            };
-            Ok((root, Bases::ask(&session.client, types).await.map_err(failed)?))
-        });
+        let task = tokio::spawn(async move { types::look_up(&settings, oid, is_configured, types).await });
         self.pending = Some(Pending::Root(message, task));
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! What an instance needs in the database: the role's rights and the publication. Made over a connection of somebody who
 //! may, or written as SQL for him. The slot is the relay's: it has to be younger than the publication.
 
+use super::address::reach_any;
 use super::attach::{publication_statement, read_facts};
 use super::error::{ServerError, from_driver, quote_literal};
 use super::settings::{ConnectSettings, PostgresSettings};
@@ -156,7 +157,7 @@ impl<'a> Setup<'a> {
     /// # Errors
     /// The server cannot be reached or refuses the login; a table is missing or lacks columns.
     pub async fn connect(settings: &'a PostgresSettings, who: &ConnectSettings) -> Result<Self, SourceError> {
-        let session = SqlSession::connect(who).await?;
+        let (who, session) = reach_any(who).await?;
         let facts = read_facts(&session, settings).await?;
         let missing: Vec<String> = facts
             .tables

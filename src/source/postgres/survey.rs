@@ -3,6 +3,7 @@
 //!
 //! What a look says about a start is said by the code that a start runs, short of taking the slot.
 
+use super::address::reach;
 use super::attach::{self, Lost, ServerIdentity};
 use super::catalog::{self, SlotFacts};
 use super::client::ReplicationClient;
@@ -18,8 +19,9 @@ use crate::source::SourceError;
 use crate::state::{Reason, StatusBoard};
 
 /// What the server held when it was looked at, and a session on it.
-pub struct Survey<'a> {
-    pub(super) settings: &'a PostgresSettings,
+pub struct Survey {
+    /// With the address of the server that was chosen.
+    pub(super) settings: PostgresSettings,
     pub(super) session: SqlSession,
     pub(super) facts: Facts,
     pub(super) slot: Option<SlotFacts>,
@@ -50,19 +52,19 @@ pub struct SlotView {
     pub wal_status: Option<String>,
 }
 
-impl<'a> Survey<'a> {
+impl Survey {
     /// Connects and looks. A replication connection that cannot be had is no error yet: see [`server`](Self::identity).
     ///
     /// # Errors
     /// The server cannot be reached, refuses the login, or does not answer.
-    pub async fn take(settings: &'a PostgresSettings) -> Result<Self, SourceError> {
-        let session = SqlSession::connect(&settings.connect).await?;
-        let facts = attach::read_facts(&session, settings).await?;
-        let slot = attach::read_slot(&session, settings, facts.server.version).await?;
+    pub async fn take(settings: &PostgresSettings) -> Result<Self, SourceError> {
+        let (settings, session) = reach(settings).await?;
+        let facts = attach::read_facts(&session, &settings).await?;
+        let slot = attach::read_slot(&session, &settings, facts.server.version).await?;
         let holder = match slot.as_ref().and_then(|slot| slot.active_pid) {
             None => None,
             Some(pid) => {
-                match slot::in_use(&session, settings, facts.server.version, None, &settings.names.slot, "").await {
+                match slot::in_use(&session, &settings, facts.server.version, None, &settings.names.slot, "").await {
                     SourceError::SlotInUse { by_peer, message } if !message.is_empty() => {
                         Some(Holder { pid, is_peer: by_peer, words: message })
                     }
@@ -71,9 +73,9 @@ impl<'a> Survey<'a> {
                 }
             }
         };
-        let server = match replication(settings).await {
+        let server = match replication(&settings).await {
             // dropped afterwards, not closed in good order: that is for streams
-            Ok(mut client) => attach::identify(&mut client, settings).await,
+            Ok(mut client) => attach::identify(&mut client, &settings).await,
             Err(error) => Err(error),
         };
         Ok(Self { settings, session, facts, slot, server, holder })
@@ -118,7 +120,7 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// No replication connection could be had.
     pub fn identity(&self) -> Result<SourceIdentity, &SourceError> {
-        self.server.as_ref().map(|server| server.identity(self.settings, &self.facts))
+        self.server.as_ref().map(|server| server.identity(&self.settings, &self.facts))
     }
 
     /// What the relay would say at a start, where `record` is what was published; `Ok` if it would stream. What can be
@@ -127,7 +129,7 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// As [`Connector::attach`](super::Connector::attach) and [`Slot::verify`](super::Slot::verify).
     pub async fn judge(&self, record: Option<&PositionRecord>) -> Result<(), SourceError> {
-        let refused = refusal(&self.facts.findings(self.settings));
+        let refused = refusal(&self.facts.findings(&self.settings));
         let gap = self.gap(record).await;
         match (gap, refused) {
             // who the server is, and what was published from, is said before what it lacks, as at a start
@@ -145,12 +147,12 @@ impl<'a> Survey<'a> {
         let server = self.server.as_ref().map_err(repeat)?;
         // a relay that runs may have published more than the log held at the first look
         let wal_end = self.wal_end_now().await.unwrap_or_default().max(server.wal_end);
-        let lost = record.map(|record| Lost { settings: self.settings, record, wal_end });
+        let lost = record.map(|record| Lost { settings: &self.settings, record, wal_end });
         if let Some(lost) = &lost {
             lost.check(server, &self.facts)?;
         }
         match (&self.slot, &lost) {
-            (Some(slot), lost) => slot::check(self.settings, slot, lost.as_ref())?,
+            (Some(slot), lost) => slot::check(&self.settings, slot, lost.as_ref())?,
             (None, Some(lost)) => {
                 let message = format!("slot \"{}\" was dropped", self.settings.names.slot);
                 return Err(lost.terminal_from(lost.record.position, Reason::SlotMissing, message));
@@ -159,7 +161,7 @@ impl<'a> Survey<'a> {
         }
         let Some(record) = record else { return Ok(()) };
         let standing = Standing {
-            identity: server.identity(self.settings, &self.facts),
+            identity: server.identity(&self.settings, &self.facts),
             slot: self.slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or_default(),
             wal_end,
             forks: server.forks.clone(),
@@ -178,7 +180,7 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// Every finding at once.
     pub fn usable(&self) -> Result<(), SourceError> {
-        if let Some(error) = refusal(&self.facts.findings(self.settings)) {
+        if let Some(error) = refusal(&self.facts.findings(&self.settings)) {
             return Err(error);
         }
         self.is_ours()?;
@@ -191,7 +193,7 @@ impl<'a> Survey<'a> {
     /// [`SourceError::Configuration`] if it is somebody else's.
     pub fn is_ours(&self) -> Result<(), SourceError> {
         let Some(slot) = &self.slot else { return Ok(()) };
-        match slot::check(self.settings, slot, None) {
+        match slot::check(&self.settings, slot, None) {
             Err(error @ SourceError::Configuration { .. }) => Err(error),
             _ => Ok(()),
         }
@@ -210,7 +212,7 @@ impl<'a> Survey<'a> {
             hint: format!("to go on without what is missing: {}", names.resume_command("now")),
         };
         let Some(slot) = &self.slot else { return Err(refuse(format!("slot \"{slot_name}\" does not exist"))) };
-        match slot::check(self.settings, slot, None) {
+        match slot::check(&self.settings, slot, None) {
             Err(SourceError::Terminal(terminal)) => return Err(refuse(terminal.message.clone())),
             checked => checked?,
         }
@@ -248,7 +250,7 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// Without the right to, the statement for somebody who has it.
     pub async fn make_publication(&self) -> Result<(), SourceError> {
-        attach::make_publication(&self.session, self.settings, attach::Keep::Yes).await
+        attach::make_publication(&self.session, &self.settings, attach::Keep::Yes).await
     }
 
     /// Makes the slot; waits for all transactions that are open. Returns where it begins.
@@ -256,10 +258,10 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// What the server says.
     pub async fn make_slot(&self) -> Result<Lsn, SourceError> {
-        let mut client = replication(self.settings).await?;
+        let mut client = replication(&self.settings).await?;
         let (version, name) = (self.facts.server.version, &self.settings.names.slot);
-        let kind = slot::Kind::permanent(self.settings, version);
-        let made = slot::make(&mut client, self.settings, version, name, kind, &StatusBoard::default()).await?;
+        let kind = slot::Kind::permanent(&self.settings, version);
+        let made = slot::make(&mut client, &self.settings, version, name, kind, &StatusBoard::default()).await?;
         let taken = || unreachable(format!("could not make slot \"{name}\""), "somebody else has made it meanwhile");
         Ok(made.ok_or_else(taken)?.position)
     }

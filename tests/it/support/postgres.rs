@@ -183,17 +183,48 @@ impl PrivateServer {
         must_run(Command::new("cp").arg("-a").arg(self.dir.join(from)).arg(&to));
     }
 
-    /// Starts the stopped server as a standby of nobody and promotes it: the data goes on in a new timeline.
+    /// Starts the stopped server as a standby of nobody: it stays in recovery.
     #[track_caller]
-    pub(crate) fn start_promoted(&self) {
+    pub(crate) fn start_as_standby(&self) {
         let data = self.dir.join("data");
         std::fs::write(data.join("standby.signal"), "").unwrap();
         must_run(
             Command::new("chown").arg("--reference").arg(data.join("PG_VERSION")).arg(data.join("standby.signal")),
         );
         self.start_again();
+    }
+
+    /// The same, and promotes it: the data goes on in a new timeline.
+    #[track_caller]
+    pub(crate) fn start_promoted(&self) {
+        self.start_as_standby();
         let session = self.session("postgres");
         assert_eq!(session.text("SELECT pg_promote()").as_deref(), Some("t"), "the server was not promoted");
+    }
+
+    /// Has the stopped server go on with the data of another stopped one.
+    #[track_caller]
+    pub(crate) fn take_data_of(&self, other: &Self) {
+        must_run(Command::new("rm").arg("-rf").arg(self.dir.join("data")));
+        must_run(Command::new("cp").arg("-a").arg(other.dir.join("data")).arg(self.dir.join("data")));
+    }
+
+    /// Puts lines in front of `pg_hba.conf`.
+    #[track_caller]
+    pub(crate) fn prepend_hba(&self, lines: &str) {
+        let file = self.dir.join("data/pg_hba.conf");
+        let before = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{lines}\n{before}")).unwrap();
+        self.reload();
+    }
+
+    /// Has the server read its configuration and certificates again, and waits until new sessions have them.
+    #[track_caller]
+    pub(crate) fn reload(&self) {
+        let loaded = || self.session("postgres").text("SELECT pg_conf_load_time()");
+        let before = loaded();
+        self.session("postgres").run("SELECT pg_reload_conf()");
+        super::eventually("the configuration is read again", 10, || (loaded() != before).then_some(()));
     }
 }
 
