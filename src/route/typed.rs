@@ -131,7 +131,7 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         ColumnType::Float32 => Typed::Float32(text.parse().ok()?),
         ColumnType::Float64 => Typed::Float64(text.parse().ok()?),
         ColumnType::Numeric | ColumnType::VariableNumeric => match shape.decimal {
-            DecimalAs::String => as_it_is,
+            DecimalAs::String => javas_name(text).map_or(as_it_is, |name| owned(name.to_owned())),
             DecimalAs::Double => Typed::Float64(text.parse().ok()?),
             DecimalAs::Precise => exact(kind, text)?,
         },
@@ -163,6 +163,16 @@ fn exact(kind: ColumnType, text: &str) -> Option<Typed<'static>> {
     let decimal = Decimal::parse(text)?;
     let has_scale = kind == ColumnType::Numeric;
     Some(if has_scale { Typed::Decimal(decimal) } else { Typed::VariableDecimal(decimal.stripped()) })
+}
+
+/// What Debezium calls a number that is none, where numbers are texts.
+fn javas_name(text: &str) -> Option<&'static str> {
+    match text {
+        "NaN" => Some("NAN"),
+        "Infinity" => Some("POSITIVE_INFINITY"),
+        "-Infinity" => Some("NEGATIVE_INFINITY"),
+        _ => None,
+    }
 }
 
 /// `-$1,234.50` as a number; `None` for the form of another locale.

@@ -1,7 +1,9 @@
 //! The record's shape: formats, envelope, partition, expansion, headers, topics. What the router's own vectors cannot
 //! prove is proved here: the server's types, and what the consumer gets.
 
-use crate::support::{Case, Config, Outboxd, Rec, Version, quote};
+use std::time::Duration;
+
+use crate::support::{Case, Config, Outboxd, Rec, Version, holds, quote};
 
 on_each_version!(
     fr_20_expansion_that_cannot_expand,
@@ -13,6 +15,7 @@ on_each_version!(
     fr_44_keys_in_other_formats,
     envelopes,
     partitions_from_a_column,
+    a_partition_that_is_not_there_is_waited_for,
     debeziums_headers,
     topics_by_expression,
     unfit_tables_are_refused_at_the_start,
@@ -287,8 +290,8 @@ fn envelopes(version: Version) {
     assert!(ended.stderr.contains("nope"), "{}", ended.stderr);
 }
 
-/// Proves that a column chooses the partition, that NULL leaves it to the key, that a partition that is not there is waited
-/// for, red and by name, and that a negative one stops the relay before the row.
+/// Proves that a column chooses the partition, that NULL leaves it to the key, and that a negative one stops the relay before
+/// the row.
 fn partitions_from_a_column(version: Version) {
     let case = Case::bare(version);
     table(&case, ", p integer");
@@ -309,6 +312,34 @@ fn partitions_from_a_column(version: Version) {
     let id = case.db.text("SELECT id FROM outbox WHERE p = -1").unwrap();
     let health = relay.wait_reason("row_error", 20);
     assert!(health.detail().contains(&id) && health.detail().contains("is -1, which is no partition"), "{health:?}");
+}
+
+/// Proves that a partition that its topic does not have is waited for, red and by name, and that the relay goes on by itself
+/// once the topic has it, without having sent anything again.
+fn a_partition_that_is_not_there_is_waited_for(version: Version) {
+    let case = Case::bare(version);
+    table(&case, ", p integer");
+    case.kafka.create_topic(&case.topic("A"), 1, &[]);
+    let relay = start(&case.config().set("record.partition", "p"));
+    for p in ["0", "2", "0"] {
+        insert(&case, "A", &[("aggregateid", "'k'"), ("p", p), ("payload", &quote(p))]);
+    }
+    let id = case.db.text("SELECT id FROM outbox WHERE p = 2").unwrap();
+    let health = relay.wait_reason("topic_missing", 20);
+    let words =
+        format!("event \"{id}\" is for partition 2, which topic \"{}\" does not have: it has 1", case.topic("A"));
+    assert!(health.detail().contains(&words), "{health:?}");
+    holds("it waits", Duration::from_secs(3), || {
+        relay.health().is_some_and(|health| health.reason() == "topic_missing")
+    });
+    assert_eq!(case.kafka.read_all(&case.topic("A")).len(), 1);
+
+    case.kafka.add_partitions(&case.topic("A"), 3);
+    relay.wait_health("streaming again", 60, |health| health.status == 200);
+    let records = case.consume("A", 3, 30);
+    let mut found: Vec<_> = records.iter().map(|record| (record.text(), record.partition)).collect();
+    found.sort();
+    assert_eq!(found, [("0".to_owned(), 0), ("0".to_owned(), 0), ("2".to_owned(), 2)]);
 }
 
 /// Proves Debezium's own headers and the trace context, in their order; the id of the run is new with each start.
