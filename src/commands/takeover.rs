@@ -226,7 +226,7 @@ mod tests {
     fn an_offset_is_shown() {
         assert_eq!(
             show(&offset(Some(0x1_0000_0010), false)),
-            "published whole up to 1/10 (lsn_commit), last row at 0/3E8 (lsn), committed 2026-01-02T03:04:06Z"
+            "published whole up to 1/10 (lsn_commit), last row at 0/3E8 (lsn), committed 2026-01-02T03:04:05Z"
         );
         assert!(show(&offset(None, true)).starts_with("published whole up to nowhere (lsn_commit)"));
         assert!(show(&offset(None, true)).ends_with("while it read the table"));

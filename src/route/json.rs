@@ -148,7 +148,7 @@ mod tests {
         }
         assert_eq!(written(ColumnType::Numeric, "12.50", DecimalAs::Double).unwrap(), "12.5");
         assert_eq!(written(ColumnType::Numeric, "12.50", DecimalAs::String).unwrap(), "\"12.50\"");
-        assert_eq!(written(ColumnType::Numeric, "NaN", DecimalAs::String).unwrap(), "\"NaN\"");
+        assert_eq!(written(ColumnType::Numeric, "NaN", DecimalAs::String).unwrap(), "\"NAN\"");
         let error = written(ColumnType::Numeric, "NaN", DecimalAs::Precise).unwrap_err();
         assert_eq!(error, "is NaN, which has no exact form here: set record.decimal-as to \"double\" or \"string\"");
     }

@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod column_types;
 mod commands;
 mod commands_check;
 mod connecting;
@@ -34,6 +35,7 @@ mod kafka_sink;
 mod liveness;
 mod refused;
 mod roles;
+mod router;
 mod shape;
 mod shutdown;
 mod stdout;

@@ -302,6 +302,12 @@ fn topics(translation: &mut Translation<'_>) {
     }
 }
 
+/// The names of the list.
+#[cfg(test)]
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    PRODUCER.iter().map(|(name, _)| *name)
+}
+
 /// The names of the list with their words, but for those with rules of their own.
 #[cfg(test)]
 pub(super) fn names_and_words() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {

@@ -9,6 +9,7 @@ use super::super::{Config, Overrides, SinkChecks, tree};
 use super::list::{self, Action, Line};
 use super::{Fate, Given, Reading, Row};
 use crate::cli::error_text;
+use proptest::prelude::*;
 
 const BASE: &str = include_str!("../../../connectors/debezium/postgres-outbox.json");
 
@@ -244,6 +245,46 @@ fn flags_win() {
     assert_eq!(config.source.postgres.unwrap().url.expose(), "postgres://u@h/d");
     assert_eq!(config.sink.kafka.unwrap().bootstrap_servers, "k:1");
     assert_eq!(config.file_flags, ["--key-format", "int64", "--value-format", "json"]);
+}
+
+proptest! {
+    /// A connector that was cut, or in which something was put anywhere, is read or refused; nothing panics or hangs, and
+    /// what is refused says so.
+    #[test]
+    fn broken_files_are_refused(cut in 0..BASE.len(), end in 0..BASE.len(), noise in "[\\[\\]{}=\":,.\\\\$a-z0-9é\n]{0,6}") {
+        let (head, tail) = (BASE.get(..cut).unwrap_or_default(), BASE.get(end..).unwrap_or_default());
+        for text in [format!("{head}{noise}{tail}"), noise] {
+            let loaded = load_connector(Path::new("c"), &text, &Overrides::default(), &SinkChecks::default(), &variable);
+            if let Err(error) = loaded.config {
+                prop_assert!(!error.lines().is_empty());
+            }
+        }
+    }
+
+    /// Any text as the value of any property is taken, without effect, or refused; what is taken is loaded.
+    #[test]
+    fn any_value_is_taken_or_refused(
+        which in 0..300usize,
+        value in prop_oneof!["[\\[\\](){}=\":,.\\\\$|*+?a-z0-9é\n ]{0,12}", "[a-z]:(header|envelope|partition):[a-z]", "\\$\\{env:[A-Z]\\}"],
+    ) {
+        let names = names();
+        let name = &names[which % names.len()];
+        let reading = read(&changed(&[(name, Some(&value))]), Given::default());
+        prop_assert!(reading.rows.iter().any(|row| row.property == *name));
+        let with_ours = |name: &str| reading.secret(name).or_else(|| variable(name));
+        let parsed = tree::parse(&reading.toml, "c", &with_ours);
+        if reading.findings.is_empty() {
+            prop_assert_eq!(parsed.findings, Vec::new(), "{} = {:?}\n{}", name, value, reading.toml);
+        }
+    }
+}
+
+/// The names of all lines.
+fn names() -> Vec<String> {
+    let plain = [list::CONNECT, list::COMMON, list::POSTGRES].into_iter().flatten().map(|line| line.name.to_owned());
+    let router = list::ROUTER.iter().map(|line| format!("transforms.outbox.{}", line.name));
+    let producer = super::kafka::names().map(|name| format!("producer.override.{name}"));
+    plain.chain(router).chain(producer).map(|name| name.replace('*', "x")).collect()
 }
 
 #[test]

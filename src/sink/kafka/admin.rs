@@ -183,18 +183,22 @@ async fn try_look_up(
     creation: Option<&Creation>,
     asks_limit: bool,
 ) -> Result<Found, KafkaError> {
-    match existence(admin, topic).await? {
-        Existence::Exists(_) => {}
+    let partitions = match existence(admin, topic).await? {
+        Existence::Exists(partitions) => i32::try_from(partitions).ok(),
         Existence::Refused(code) => return Ok(Found::Unusable(refused(topic, code))),
         Existence::Missing => {
             let Some(creation) = creation else { return Ok(Found::Unusable(missing(topic))) };
             if let Err(code) = create(admin, topic, creation).await? {
                 return Ok(Found::Unusable(not_created(topic, code)));
             }
+            match existence(admin, topic).await? {
+                Existence::Exists(partitions) => i32::try_from(partitions).ok(),
+                _ => None,
+            }
         }
-    }
+    };
     if !asks_limit {
-        return Ok(Found::Usable { limit: None });
+        return Ok(Found::Usable { limit: None, partitions });
     }
     let limit = match configuration(admin, topic).await? {
         Ok(config) => {
@@ -205,7 +209,7 @@ async fn try_look_up(
             None
         }
     };
-    Ok(Found::Usable { limit })
+    Ok(Found::Usable { limit, partitions })
 }
 
 fn missing(topic: &str) -> Blocked {

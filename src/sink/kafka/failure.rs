@@ -3,7 +3,8 @@
 use rdkafka::error::RDKafkaErrorCode;
 
 use super::context::Cause;
-use crate::sink::SinkError;
+use crate::record::Record;
+use crate::sink::{Blocked, SinkError};
 use crate::state::Reason;
 
 /// What to do about the record that failed.
@@ -47,6 +48,20 @@ pub(super) fn remedy(code: RDKafkaErrorCode) -> Remedy {
 /// The end of a session after which the next one will do better.
 pub(super) fn restart(reason: Reason, message: String, at_once: bool) -> SinkError {
     SinkError::Restart { reason, message, at_once }
+}
+
+/// A record is for a partition that its topic does not have; `partitions` is how many it has, if that is known.
+pub(super) fn lacks_partition(record: &Record<'_>, id: &str, partitions: Option<i32>) -> Blocked {
+    let (topic, partition) = (record.topic, record.partition.unwrap_or_default());
+    let count = partitions.map_or_else(String::new, |count| format!(": it has {count}"));
+    Blocked {
+        reason: Reason::TopicMissing,
+        detail: format!("event \"{id}\" is for partition {partition}, which topic \"{topic}\" does not have{count}"),
+        hint: format!(
+            "kafka-topics --alter --topic {topic} --partitions {}; or correct what writes the column of record.partition",
+            partition.saturating_add(1)
+        ),
+    }
 }
 
 /// The refusal of a record that stood alone.

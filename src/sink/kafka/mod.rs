@@ -253,10 +253,13 @@ impl KafkaSink {
         }
         let topic = record.topic;
         let verdict = match self.topics.verdict(topic, Instant::now) {
-            Verdict::Send { limit: Some(limit) } => match self.too_large(record, limit) {
-                Some(blocked) => self.topics.too_large(topic, blocked, Instant::now()),
-                None => return self.fit_batches(topic, limit),
-            },
+            Verdict::Send { limit } => {
+                let too_large = || limit.and_then(|limit| self.too_large(record, limit));
+                match self.lacks_partition(record).or_else(too_large) {
+                    Some(blocked) => self.topics.no_room(topic, blocked, Instant::now()),
+                    None => return limit.map_or(Ok(None), |limit| self.fit_batches(topic, limit)),
+                }
+            }
             verdict => verdict,
         };
         match verdict {
@@ -289,6 +292,12 @@ impl KafkaSink {
         }
         let denial = self.topics.denial(topic);
         Some(self.block(denial, None))
+    }
+
+    /// Says that a record is for a partition that its topic does not have.
+    fn lacks_partition(&self, record: &Record<'_>) -> Option<Blocked> {
+        let partitions = self.topics.lacks(record.topic, record.partition?)?;
+        Some(failure::lacks_partition(record, &event_id(record), Some(partitions)))
     }
 
     /// Says that a record does not fit; with compression only the broker can tell.
@@ -397,6 +406,13 @@ impl Sink for KafkaSink {
             Some(RDKafkaErrorCode::Fatal) => {
                 session.shared.fatal("the producer is in a fatal state");
                 Ok(Enqueued::Full)
+            }
+            // the topic has it by now, and the producer does not know
+            Some(RDKafkaErrorCode::UnknownPartition) => {
+                self.session = None;
+                self.topics.forget(record.topic);
+                let blocked = failure::lacks_partition(record, &event_id(record), None);
+                Err(restart(blocked.reason, blocked.detail, false))
             }
             code => Err(failure::refused(&Cause {
                 topic: record.topic.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            ┌────────────── look up ──────────────┐
-//!  (unknown) ┴▶ Asked ──▶ Usable{limit} ── too large, after 10 s ──┘
+//!  (unknown) ┴▶ Asked ──▶ Usable{limit} ── no room, after 10 s ────┘
 //!                 │ └───▶ Unusable ── after 5 s, look up again ──┘
 //!                 Denied ── after 5 to 30 s, send one record alone
 //! ```
@@ -30,6 +30,8 @@ pub(super) enum Found {
     Usable {
         /// `max.message.bytes`.
         limit: Option<u64>,
+        /// How many partitions it has, as far as that is known.
+        partitions: Option<i32>,
     },
     /// It does not take any now.
     Unusable(Blocked),
@@ -38,7 +40,7 @@ pub(super) enum Found {
 #[derive(Debug)]
 enum Topic {
     Asked { before: Option<Blocked> },
-    Usable { limit: Option<u64>, asked: Instant },
+    Usable { limit: Option<u64>, partitions: Option<i32>, asked: Instant },
     Unusable { blocked: Blocked, again: Instant },
     Denied { blocked: Blocked, again: Instant, pause: Duration, since: Instant },
 }
@@ -89,8 +91,9 @@ impl Topics {
         self.ask(topic, before)
     }
 
-    /// What to do with a record of `topic` that is larger than its limit.
-    pub(super) fn too_large(&mut self, topic: &str, blocked: Blocked, now: Instant) -> Verdict {
+    /// What to do with a record of `topic` that the topic has no room for as it is: it is larger than the limit, or for a
+    /// partition that is not there.
+    pub(super) fn no_room(&mut self, topic: &str, blocked: Blocked, now: Instant) -> Verdict {
         if let Some(Topic::Usable { asked, .. }) = self.known.get(topic) {
             let again = *asked + ASK_LIMIT_AGAIN;
             if again > now {
@@ -98,6 +101,14 @@ impl Topics {
             }
         }
         self.ask(topic, Some(blocked))
+    }
+
+    /// How many partitions a topic has, if `partition` is none of them.
+    pub(super) fn lacks(&self, topic: &str, partition: i32) -> Option<i32> {
+        match self.known.get(topic) {
+            Some(Topic::Usable { partitions: Some(partitions), .. }) if partition >= *partitions => Some(*partitions),
+            _ => None,
+        }
     }
 
     fn ask(&mut self, topic: &str, before: Option<Blocked>) -> Verdict {
@@ -108,7 +119,7 @@ impl Topics {
     /// Notes what a look-up found.
     pub(super) fn learn(&mut self, topic: String, found: Found, now: Instant) {
         let state = match found {
-            Found::Usable { limit } => Topic::Usable { limit, asked: now },
+            Found::Usable { limit, partitions } => Topic::Usable { limit, partitions, asked: now },
             Found::Unusable(blocked) => Topic::Unusable { blocked, again: now + LOOK_AGAIN },
         };
         self.known.insert(topic, state);
@@ -187,20 +198,21 @@ mod tests {
         let later = now + LOOK_AGAIN;
         assert_eq!(topics.verdict("a", || later), Verdict::LookUp { before: Some(blocked("gone")) });
         assert_eq!(topics.verdict("a", || later), Verdict::Wait { blocked: Some(blocked("gone")), until: None });
-        topics.learn("a".to_owned(), Found::Usable { limit: Some(5) }, later);
+        topics.learn("a".to_owned(), Found::Usable { limit: Some(5), partitions: Some(2) }, later);
         assert_eq!(topics.verdict("a", || later), Verdict::Send { limit: Some(5) });
         assert_eq!(topics.smallest_limit(), Some(5));
+        assert_eq!((topics.lacks("a", 1), topics.lacks("a", 2), topics.lacks("b", 2)), (None, Some(2), None));
     }
 
     #[test]
     fn a_limit_is_asked_again_every_ten_seconds() {
         let mut topics = Topics::default();
         let now = Instant::now();
-        topics.learn("a".to_owned(), Found::Usable { limit: Some(5) }, now);
+        topics.learn("a".to_owned(), Found::Usable { limit: Some(5), partitions: Some(2) }, now);
         let large = || blocked("large");
-        assert!(matches!(topics.too_large("a", large(), now), Verdict::Wait { until: Some(_), .. }));
+        assert!(matches!(topics.no_room("a", large(), now), Verdict::Wait { until: Some(_), .. }));
         let later = now + ASK_LIMIT_AGAIN;
-        assert_eq!(topics.too_large("a", large(), later), Verdict::LookUp { before: Some(large()) });
+        assert_eq!(topics.no_room("a", large(), later), Verdict::LookUp { before: Some(large()) });
         topics.forget_unanswered();
         assert_eq!(topics.verdict("a", || later), Verdict::LookUp { before: None });
     }

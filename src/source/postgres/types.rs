@@ -7,7 +7,10 @@ use std::collections::HashMap;
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
+use super::settings::PostgresSettings;
+use super::{catalog, error, sql};
 use crate::change::ColumnType;
+use crate::source::SourceError;
 
 /// The lowest OID of a type made by a user (`FirstNormalObjectId`).
 const FIRST_NORMAL_OID: u32 = 16_384;
@@ -54,6 +57,7 @@ const ARRAYS: &[(u32, u32)] = &[
     (199, 114),
     (651, 650),
     (775, 774),
+    (791, 790),
     (1000, 16),
     (1001, 17),
     (1002, 18),
@@ -121,6 +125,22 @@ pub(super) fn question(oids: impl IntoIterator<Item = u32>) -> Option<String> {
     ))
 }
 
+/// The root of a table's partitions, itself where it is configured, and what these types are made of.
+pub(super) async fn look_up(
+    settings: &PostgresSettings,
+    table: u32,
+    is_configured: bool,
+    types: Vec<u32>,
+) -> Result<(Option<u32>, Bases), SourceError> {
+    let session = sql::SqlSession::connect(&settings.connect).await?;
+    let failed = |error| error::from_driver("look up a table's partitions and types", &settings.connect, error);
+    let root = match is_configured {
+        true => Some(table),
+        false => catalog::partition_root(&session.client, table).await.map_err(failed)?,
+    };
+    Ok((root, Bases::ask(&session.client, types).await.map_err(failed)?))
+}
+
 impl Bases {
     /// Reads the answer.
     #[must_use]
@@ -179,6 +199,7 @@ fn array(kind: ColumnType) -> ColumnType {
         ColumnType::Float64 => &ColumnType::Float64,
         ColumnType::Numeric => &ColumnType::Numeric,
         ColumnType::VariableNumeric => &ColumnType::VariableNumeric,
+        ColumnType::Money => &ColumnType::Money,
         ColumnType::Bytes => &ColumnType::Bytes,
         ColumnType::Date => &ColumnType::Date,
         ColumnType::Time(kept) => digits(&TIMES, kept),
@@ -203,6 +224,7 @@ fn kind(type_oid: u32, modifier: i32) -> ColumnType {
         114 | 3802 => ColumnType::Json,
         700 => ColumnType::Float32,
         701 => ColumnType::Float64,
+        790 => ColumnType::Money,
         1082 => ColumnType::Date,
         1083 => ColumnType::Time(digits),
         1114 => ColumnType::Timestamp(digits),

@@ -4,7 +4,9 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewPartitions, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -117,6 +119,16 @@ impl Kafka {
             result.unwrap_or_else(|(topic, code)| panic!("{topic}: {code}"));
         }
         super::eventually("the new topic is there", 10, || self.partitions(topic));
+    }
+
+    /// Gives a topic more partitions, `count` in all.
+    #[track_caller]
+    pub(crate) fn add_partitions(&self, topic: &str, count: usize) {
+        let more = NewPartitions::new(topic, count);
+        let results = block_on(self.admin().create_partitions([&more], &AdminOptions::new())).unwrap();
+        for result in results {
+            result.unwrap_or_else(|(topic, code)| panic!("{topic}: {code}"));
+        }
     }
 
     /// Changes an option of a topic.
