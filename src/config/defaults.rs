@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{
     ColumnsConfig, Config, DeliveryConfig, Guarantee, HttpConfig, KafkaConfig, LogConfig, LogFormat, MissingColumns,
-    OnRowError, OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig, SinkConfig, SourceConfig, Start,
-    StdoutConfig,
+    OauthConfig, OnRowError, OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig, SinkConfig,
+    SourceConfig, Start, StdoutConfig,
 };
 use crate::config::secret::Secret;
 
@@ -89,6 +89,7 @@ impl Default for KafkaConfig {
             topic_config: BTreeMap::new(),
             sasl_username: None,
             sasl_password_file: None,
+            oauth: OauthConfig::default(),
             options: BTreeMap::new(),
         }
     }

@@ -11,6 +11,7 @@ mod defaults;
 pub mod error;
 pub mod load;
 pub mod names;
+mod oauth;
 pub mod options;
 mod placeholder;
 #[cfg(test)]
@@ -29,6 +30,7 @@ use serde::Deserialize;
 pub use error::{ConfigError, Finding};
 pub use load::Overrides;
 pub use names::{HeaderColumn, TableName};
+pub use oauth::OauthConfig;
 pub use validate::{OptionCheck, SinkChecks};
 
 use secret::Secret;
@@ -266,6 +268,8 @@ pub struct KafkaConfig {
     pub sasl_username: Option<String>,
     /// File whose content, without trailing line feeds, is the SASL password. Read at each start of a session.
     pub sasl_password_file: Option<PathBuf>,
+    /// Login by a token, SASL OAUTHBEARER.
+    pub oauth: OauthConfig,
     /// librdkafka's own options by their own names.
     pub options: BTreeMap<String, String>,
 }

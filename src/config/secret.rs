@@ -48,6 +48,7 @@ impl fmt::Debug for KafkaConfig {
             .field("topic_config", &self.topic_config)
             .field("sasl_username", &self.sasl_username)
             .field("sasl_password_file", &self.sasl_password_file)
+            .field("oauth", &self.oauth)
             .field("options", &self.options.keys())
             .finish()
     }

@@ -277,6 +277,7 @@ fn kafka_sink(kafka: &KafkaConfig, checks: &SinkChecks, findings: &mut Findings)
     if let Some(path) = &kafka.sasl_password_file {
         password_file("sink.kafka.sasl-password-file", path, findings);
     }
+    super::oauth::validate(kafka, findings);
     let tables = [
         ("sink.kafka.options", &kafka.options, checks.option),
         ("sink.kafka.topic-config", &kafka.topic_config, checks.topic_config),
@@ -360,15 +361,23 @@ fn number(option: &str, value: Option<u32>, range: &RangeInclusive<u32>, finding
     }
 }
 
-/// Reads a password's file for a try: it is read again at each connect, when nobody is watching any more.
 fn password_file(option: &str, path: &Path, findings: &mut Findings) {
+    secret_file(option, path, "password", findings);
+}
+
+/// Reads a secret's file for a try: it is read again at each connect, when nobody is watching any more.
+pub(super) fn secret_file(option: &str, path: &Path, what: &str, findings: &mut Findings) {
     let shown = path.display();
     match std::fs::read(path) {
         Ok(content) if content.iter().all(|byte| matches!(byte, b'\n' | b'\r')) => {
-            findings.add(option, format!("file \"{shown}\" is empty"), "put the password into it");
+            findings.add(option, format!("file \"{shown}\" is empty"), format!("put the {what} into it"));
         }
         Ok(content) if std::str::from_utf8(&content).is_err() => {
-            findings.add(option, format!("file \"{shown}\" is not UTF-8 text"), "put the password alone into it");
+            findings.add(
+                option,
+                format!("file \"{shown}\" is not UTF-8 text"),
+                format!("put the {what} alone into it"),
+            );
         }
         Ok(_) => {}
         Err(error) => {

@@ -28,6 +28,7 @@ mod first_read;
 mod first_read_rows;
 mod gaps;
 mod kafka;
+mod kafka_oauth;
 mod kafka_secure;
 mod kafka_sink;
 mod liveness;
