@@ -7,6 +7,8 @@
 //!        every step adds its findings; all of them are refused at once, at the end
 //! ```
 
+#[cfg(test)]
+mod container;
 mod defaults;
 pub mod error;
 pub mod load;
