@@ -32,6 +32,7 @@ mod kafka_oauth;
 mod kafka_secure;
 mod kafka_sink;
 mod liveness;
+mod readme;
 mod refused;
 mod roles;
 mod shape;
