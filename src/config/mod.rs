@@ -15,6 +15,7 @@ pub mod load;
 pub mod names;
 mod oauth;
 pub mod options;
+mod pattern;
 mod placeholder;
 #[cfg(test)]
 mod readme;
@@ -33,6 +34,7 @@ pub use error::{ConfigError, Finding};
 pub use load::Overrides;
 pub use names::{HeaderColumn, TableName};
 pub use oauth::OauthConfig;
+pub use pattern::TablePattern;
 pub use validate::{OptionCheck, SinkChecks};
 
 use secret::Secret;
@@ -174,7 +176,8 @@ pub enum Start {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct OutboxConfig {
-    /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes.
+    /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes. With a `*`
+    /// outside of double quotes: all tables that the pattern fits, those that are made later too.
     pub tables: Vec<String>,
     /// SQL condition: of the rows that stand in a table at the first start only those that fulfil it are published.
     pub start_where: Option<String>,

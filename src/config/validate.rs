@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::Findings;
 use super::names::{HeaderColumn, MAX_IDENTIFIER_BYTES, TableName, check_identifier};
-use super::{Config, Guarantee, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig};
+use super::{Config, Guarantee, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig, TablePattern};
 
 /// Looks at one option by name and value: what is wrong with it, if anything.
 pub type OptionCheck = fn(&str, &str) -> Option<String>;
@@ -137,6 +137,12 @@ fn outbox(config: &Config, findings: &mut Findings) {
     }
     let mut seen: Vec<TableName> = Vec::new();
     for text in tables {
+        if TablePattern::is_one(text) {
+            if let Err(error) = TablePattern::parse(text) {
+                findings.add(TABLES, error.to_string(), "write a pattern such as \"tenant_*.outbox\"");
+            }
+            continue;
+        }
         match TableName::parse(text) {
             Ok(table) if seen.contains(&table) => {
                 findings.add(TABLES, format!("\"{text}\" is there twice"), "leave one of them out");

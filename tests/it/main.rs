@@ -39,4 +39,5 @@ mod shape;
 mod shutdown;
 mod stdout;
 mod stream;
+mod tenants;
 mod tls;

@@ -105,6 +105,9 @@ pub(super) async fn attach(
     let mut facts = read_facts(&session, settings).await?;
     let version = facts.server.version;
     let mut findings = facts.findings(settings);
+    if past.record.is_none() {
+        findings.extend(facts.uncovered(settings));
+    }
     let connected = ReplicationClient::connect(&settings.connect, &replication_parameters()).await;
     // what the catalogue told says more than a refused login
     let mut client = connected.map_err(|error| refusal(&findings).unwrap_or(error))?;
@@ -191,6 +194,13 @@ async fn begin_read(
         let message = format!("slot \"{}\" was made meanwhile", settings.names.slot);
         return Err(SourceError::SlotInUse { by_peer: false, message });
     }
+    // a table that was made meanwhile may have rows that neither the read nor the stream would bring
+    let now = read_facts(&session, settings).await?;
+    let appeared = now.tables.iter().find(|(table, _)| !queries.iter().any(|query| query.name == *table));
+    if let Some((table, _)) = appeared {
+        let message = format!("table \"{}\" appeared while the first read began", table.plain());
+        return Err(SourceError::Connection { reason: Reason::Starting, message, source: None });
+    }
     info!(slot = name, position = %made.position, "made a temporary slot for the first read");
     TableReader::begin(settings, (session, client), version, identity, made, queries).await
 }
@@ -262,6 +272,9 @@ impl Lost<'_> {
                 self.terminal(Reason::TableRemade, format!("table \"{}\" was dropped or renamed", name.plain()))
             );
         }
+        if let Some((reason, message)) = facts.taken_out(&self.record.source) {
+            return Err(self.terminal(reason, message));
+        }
         let now = server.identity(self.settings, facts);
         difference(&self.record.source, &now).map_or(Ok(()), |(reason, message)| Err(self.terminal(reason, message)))
     }
@@ -320,7 +333,7 @@ pub(super) enum Keep {
 
 /// The statement that makes the publication.
 pub(super) fn publication_statement(settings: &PostgresSettings) -> String {
-    let tables: Vec<String> = settings.tables.iter().map(ToString::to_string).collect();
+    let tables: Vec<String> = settings.all_tables().map(ToString::to_string).collect();
     format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true);",
         quote_identifier(&settings.names.publication),

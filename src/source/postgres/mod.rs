@@ -24,6 +24,7 @@ mod error;
 mod guard;
 mod inspect;
 mod login;
+mod newcomers;
 mod password;
 pub mod pgoutput;
 mod reader;
@@ -59,7 +60,7 @@ use crate::change::{Batch, Cell, Ignored, Item};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
 use crate::source::{Source, SourceError, Terminal};
-use crate::state::{Gap, Reason, StatusBoard};
+use crate::state::{Gap, Reason, Status, StatusBoard};
 
 /// A read of at least this many bytes means that more is waiting.
 const GULP_BYTES: usize = 16 << 10;
@@ -159,7 +160,7 @@ impl Slot {
             standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
         }
         let SourceIdentity::Postgres { tables, .. } = &standing.identity;
-        let relations = Relations::new(&settings.tables, tables, all_are_outboxes);
+        let relations = Relations::new(settings.all_tables(), &settings.patterns, tables, all_are_outboxes);
         info!(slot = names.slot, position = %standing.slot, "streaming begins");
         let watched = Watched {
             identity: standing.identity.clone(),
@@ -209,7 +210,7 @@ pub struct PostgresSource {
 /// a cancelled read does not begin it again.
 enum Pending {
     /// Which table's partition is this?
-    Root(RelationMessage, JoinHandle<Result<Option<u32>, SourceError>>),
+    Root(RelationMessage, JoinHandle<Result<Option<catalog::Root>, SourceError>>),
     /// What does the server's last word mean?
     Verdict(JoinHandle<SourceError>),
 }
@@ -283,6 +284,10 @@ impl Source for PostgresSource {
 
     fn verified(&self) -> Position {
         Position::Postgres(self.watch.verified())
+    }
+
+    fn status(&self) -> Status {
+        self.watch.status().unwrap_or_else(Status::streaming)
     }
 
     fn retained_bytes(&self) -> Option<u64> {
@@ -421,7 +426,7 @@ impl PostgresSource {
     fn announced(&mut self, message: RelationMessage) -> Result<(), SourceError> {
         let oid = message.oid;
         if self.relations.is_configured(oid) {
-            let announced = self.relations.announce(&message, Some(oid));
+            let announced = self.relations.announce_configured(&message);
             return announced.map_err(|error| self.not_understood(error.to_string()));
         }
         let settings = Arc::clone(&self.settings);

@@ -7,9 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::catalog::Root;
 use super::pgoutput::RelationMessage;
 use crate::change::{Column, ColumnType, Relation};
-use crate::config::TableName;
+use crate::config::{TableName, TablePattern};
 use crate::sink::positions::TableIdentity;
 
 /// What a table of the stream is to us.
@@ -26,6 +27,8 @@ pub(super) enum Known {
 pub(super) struct Relations {
     known: HashMap<u32, Known>,
     outboxes: HashMap<u32, TableName>,
+    /// Patterns of further outboxes, which may be made at any time.
+    patterns: Vec<TablePattern>,
     /// Whether every table of the publication is an outbox.
     all_are_outboxes: bool,
 }
@@ -51,12 +54,17 @@ pub(super) struct GoneTable {
 }
 
 impl Relations {
-    /// Begins with the configured tables and their OIDs.
+    /// Begins with the known tables and their OIDs, and the patterns of others.
     #[must_use]
-    pub(super) fn new(tables: &[TableName], identities: &[TableIdentity], all_are_outboxes: bool) -> Self {
+    pub(super) fn new<'a>(
+        tables: impl Iterator<Item = &'a TableName>,
+        patterns: &[TablePattern],
+        identities: &[TableIdentity],
+        all_are_outboxes: bool,
+    ) -> Self {
         let oid = |name: &TableName| identities.iter().find(|table| table.name == name.plain()).map(|table| table.oid);
-        let outboxes = tables.iter().filter_map(|name| Some((oid(name)?, name.clone()))).collect();
-        Self { known: HashMap::new(), outboxes, all_are_outboxes }
+        let outboxes = tables.filter_map(|name| Some((oid(name)?, name.clone()))).collect();
+        Self { known: HashMap::new(), outboxes, patterns: patterns.to_vec(), all_are_outboxes }
     }
 
     /// The table of this OID, if the stream has announced it.
@@ -71,14 +79,30 @@ impl Relations {
         self.outboxes.contains_key(&oid)
     }
 
+    /// Takes in the announcement of a configured table.
+    ///
+    /// # Errors
+    /// [`GoneTable`]
+    pub(super) fn announce_configured(&mut self, message: &RelationMessage) -> Result<(), GoneTable> {
+        let name = TableName { schema: message.schema.clone(), table: message.table.clone() };
+        self.announce(message, Some(Root { oid: message.oid, name }))
+    }
+
+    fn matches(&self, name: &TableName) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(&name.schema, &name.table))
+    }
+
     /// Takes in an announcement, which replaces an earlier one of the same OID. `root` is what the catalogue calls the
     /// table at the top of its partitions: itself where it is not a partition, `None` where the table has gone.
     ///
     /// # Errors
     /// [`GoneTable`]
-    pub(super) fn announce(&mut self, message: &RelationMessage, root: Option<u32>) -> Result<(), GoneTable> {
+    pub(super) fn announce(&mut self, message: &RelationMessage, root: Option<Root>) -> Result<(), GoneTable> {
         let outbox = match root {
-            Some(root) => self.outboxes.get(&root).cloned(),
+            Some(root) => {
+                let matched = self.matches(&root.name).then_some(root.name);
+                self.outboxes.get(&root.oid).cloned().or(matched)
+            }
             None => Some(self.of_gone_table(message)?),
         };
         let name = outbox.clone().unwrap_or(TableName { schema: message.schema.clone(), table: message.table.clone() });
@@ -102,6 +126,10 @@ impl Relations {
         let same_name = |name: &&TableName| name.schema == message.schema && name.table == message.table;
         if let Some(name) = self.outboxes.values().find(same_name) {
             return Ok(name.clone());
+        }
+        let name = TableName { schema: message.schema.clone(), table: message.table.clone() };
+        if self.matches(&name) {
+            return Ok(name);
         }
         let RelationMessage { oid, schema, table, .. } = message.clone();
         let any = self.outboxes.values().next().filter(|_| self.all_are_outboxes);
@@ -145,8 +173,8 @@ mod tests {
             columns: Vec::new(),
         };
         let serial = |table| {
-            let mut relations = Relations::new(&[], &[], false);
-            relations.announce(&message(table), Some(1)).unwrap();
+            let mut relations = Relations::new([].iter(), &[], &[], false);
+            relations.announce_configured(&message(table)).unwrap();
             match relations.get(1) {
                 Some(Known::Other(relation) | Known::Outbox(relation)) => relation.serial,
                 None => panic!("not known"),
