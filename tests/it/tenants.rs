@@ -10,6 +10,7 @@ on_each_version!(
     fr_49_new_table_that_is_not_published_is_red,
     fr_49_table_taken_out_is_terminal,
     fr_49_first_start_refuses_what_is_not_published,
+    a_table_that_has_gone_is_no_trouble,
 );
 
 /// A case without tables, and the pattern's configuration.
@@ -174,4 +175,26 @@ fn fr_49_first_start_refuses_what_is_not_published(version: Version) {
     assert!(said.stdout.contains("made:   publication") && said.stdout.contains("t3.outbox"), "{}", said.stdout);
     tool.ends(&["check"], 0);
     assert!(tool.ends(&["setup", "--print"], 2).finds("cannot be printed"));
+}
+
+/// Proves that in a publication FOR ALL TABLES a table that is no outbox may be made, written and dropped before its rows
+/// are read, and that an outbox may be so without losing its rows.
+fn a_table_that_has_gone_is_no_trouble(version: Version) {
+    let (case, config) = case(version, "t*.outbox");
+    case.db.run(&tenant("t1"));
+    case.db.run(&format!(
+        "CREATE PUBLICATION \"{}\" FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)",
+        case.object()
+    ));
+    let relay = Outboxd::start(&config);
+    relay.ready();
+    assert_eq!(relay.terminate(), Some(0));
+    case.db.run("CREATE TABLE passing (id int); INSERT INTO passing VALUES (1); DROP TABLE passing");
+    case.db.run(&tenant("t2"));
+    case.db.run(&event(&case, "t2", "of a tenant that has gone"));
+    case.db.run("DROP SCHEMA t2 CASCADE");
+    case.db.run(&event(&case, "t1", "behind"));
+    let relay = Outboxd::start(&config);
+    relay.ready();
+    assert_eq!(values(&case, 2), ["behind", "of a tenant that has gone"]);
 }

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::address::reach;
-use super::catalog::{self, SlotFacts};
+use super::catalog::{self, PublicationFacts, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
 use super::guard::{Fork, Standing, difference, other_server, parse_history};
 use super::inspect::{self, Facts, Finding, OLDEST_VERSION, refusal};
 use super::reader::TableReader;
+use super::relations::Gone;
 use super::settings::PostgresSettings;
 use super::slot;
 use super::sql::SqlSession;
@@ -23,7 +24,7 @@ use super::table::{self, TableQuery};
 use crate::config::names::quote_identifier;
 use crate::config::{Start, TableName};
 use crate::position::{Lsn, Position};
-use crate::sink::positions::{PositionRecord, SourceIdentity};
+use crate::sink::positions::{PositionRecord, SourceIdentity, TableIdentity};
 use crate::source::{SourceError, Terminal};
 use crate::state::{Gap, Reason, StatusBoard};
 
@@ -75,8 +76,8 @@ pub(super) struct Attachment {
     pub client: ReplicationClient,
     /// What the server holds.
     pub standing: Standing,
-    /// Whether every table of the publication is an outbox.
-    pub all_are_outboxes: bool,
+    /// What a table of the stream is that has gone.
+    pub gone: Gone,
 }
 
 /// What is known about earlier sessions of this process and this instance.
@@ -150,10 +151,32 @@ pub(super) async fn attach(
     // read again now that nobody else can move it
     let slot = read_slot(&session, settings, version).await?.unwrap_or(slot);
     let SourceIdentity::Postgres { tables, .. } = &identity;
-    let all_are_outboxes = facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(tables));
+    let gone = facts
+        .publication
+        .as_ref()
+        .map_or(Gone::Unknown, |publication| what_has_gone(publication, settings, &facts, tables));
     let standing =
         Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
-    Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, all_are_outboxes }))
+    Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, gone }))
+}
+
+/// What a table of the stream is that the catalogue no longer has.
+fn what_has_gone(
+    publication: &PublicationFacts,
+    settings: &PostgresSettings,
+    facts: &Facts,
+    tables: &[TableIdentity],
+) -> Gone {
+    let is_partitioned = facts.tables.iter().filter_map(|(_, table)| table.as_ref()).any(|table| table.is_partitioned);
+    // of a table that a pattern fits it is not known once it has gone
+    let may_have_partitions = is_partitioned || !settings.patterns.is_empty();
+    if !publication.reaches_beyond(tables) {
+        Gone::Partition
+    } else if publication.via_root || !may_have_partitions {
+        Gone::Other
+    } else {
+        Gone::Unknown
+    }
 }
 
 /// What keeps the tables from being read, and the publication from being made where it must be made too.

@@ -54,6 +54,8 @@ pub(super) struct PublicationFacts {
     pub updates_or_deletes: bool,
     /// Whether it is FOR ALL TABLES.
     pub all_tables: bool,
+    /// Whether the rows of partitions come under the name of their table.
+    pub via_root: bool,
     /// Tables that are members by themselves.
     pub members: Vec<Member>,
     /// OIDs of schemas whose tables are members.
@@ -205,7 +207,7 @@ pub(super) async fn partition_root(client: &Client, oid: u32) -> Result<Option<R
 pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Result<Option<PublicationFacts>> {
     let row = client
         .query_opt(
-            "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables FROM pg_publication \
+            "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables, pubviaroot FROM pg_publication \
              WHERE pubname = $1::text::name",
             &[&name],
         )
@@ -242,6 +244,7 @@ pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Re
         inserts: row.try_get(1)?,
         updates_or_deletes: row.try_get(2)?,
         all_tables: row.try_get(3)?,
+        via_root: row.try_get(4)?,
         members: members.iter().map(member).collect::<Result<_>>()?,
         schemas: schemas.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?,
     }))

@@ -154,13 +154,13 @@ impl Slot {
     /// A terminal state if events may be missing.
     pub fn verify(self, record: Option<&PositionRecord>) -> Result<PostgresSource, SourceError> {
         let Self { settings, attachment } = self;
-        let Attachment { session, client, standing, all_are_outboxes, .. } = attachment;
+        let Attachment { session, client, standing, gone, .. } = attachment;
         let names: &Names = &settings.names;
         if let Some(record) = record {
             standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
         }
         let SourceIdentity::Postgres { tables, .. } = &standing.identity;
-        let relations = Relations::new(settings.all_tables(), &settings.patterns, tables, all_are_outboxes);
+        let relations = Relations::new(settings.all_tables(), &settings.patterns, tables, gone);
         info!(slot = names.slot, position = %standing.slot, "streaming begins");
         let watched = Watched {
             identity: standing.identity.clone(),

@@ -29,8 +29,19 @@ pub(super) struct Relations {
     outboxes: HashMap<u32, TableName>,
     /// Patterns of further outboxes, which may be made at any time.
     patterns: Vec<TablePattern>,
-    /// Whether every table of the publication is an outbox.
-    all_are_outboxes: bool,
+    /// What a table is that has gone.
+    gone: Gone,
+}
+
+/// What a table is that the catalogue no longer has, if it is none of the outboxes by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// A partition of an outbox: the publication holds nothing else.
+    Partition,
+    /// None of ours: outboxes have no partitions, or rows of those come under the outbox's own name.
+    Other,
+    /// That cannot be told.
+    Unknown,
 }
 
 /// A number that no relation of this process has had: the router outlives the sessions, and remembers by it which cell is
@@ -60,11 +71,11 @@ impl Relations {
         tables: impl Iterator<Item = &'a TableName>,
         patterns: &[TablePattern],
         identities: &[TableIdentity],
-        all_are_outboxes: bool,
+        gone: Gone,
     ) -> Self {
         let oid = |name: &TableName| identities.iter().find(|table| table.name == name.plain()).map(|table| table.oid);
         let outboxes = tables.filter_map(|name| Some((oid(name)?, name.clone()))).collect();
-        Self { known: HashMap::new(), outboxes, patterns: patterns.to_vec(), all_are_outboxes }
+        Self { known: HashMap::new(), outboxes, patterns: patterns.to_vec(), gone }
     }
 
     /// The table of this OID, if the stream has announced it.
@@ -103,7 +114,7 @@ impl Relations {
                 let matched = self.matches(&root.name).then_some(root.name);
                 self.outboxes.get(&root.oid).cloned().or(matched)
             }
-            None => Some(self.of_gone_table(message)?),
+            None => self.of_gone_table(message)?,
         };
         let name = outbox.clone().unwrap_or(TableName { schema: message.schema.clone(), table: message.table.clone() });
         let relation = Arc::new(Relation {
@@ -122,18 +133,21 @@ impl Relations {
     }
 
     /// A table that the catalogue no longer has, but the log still does.
-    fn of_gone_table(&self, message: &RelationMessage) -> Result<TableName, GoneTable> {
+    fn of_gone_table(&self, message: &RelationMessage) -> Result<Option<TableName>, GoneTable> {
         let same_name = |name: &&TableName| name.schema == message.schema && name.table == message.table;
         if let Some(name) = self.outboxes.values().find(same_name) {
-            return Ok(name.clone());
+            return Ok(Some(name.clone()));
         }
         let name = TableName { schema: message.schema.clone(), table: message.table.clone() };
         if self.matches(&name) {
-            return Ok(name);
+            return Ok(Some(name));
         }
         let RelationMessage { oid, schema, table, .. } = message.clone();
-        let any = self.outboxes.values().next().filter(|_| self.all_are_outboxes);
-        any.cloned().ok_or(GoneTable { schema, table, oid })
+        match (self.gone, self.outboxes.values().next()) {
+            (Gone::Other, _) => Ok(None),
+            (Gone::Partition, Some(outbox)) => Ok(Some(outbox.clone())),
+            (Gone::Partition, None) | (Gone::Unknown, _) => Err(GoneTable { schema, table, oid }),
+        }
     }
 }
 
@@ -173,7 +187,7 @@ mod tests {
             columns: Vec::new(),
         };
         let serial = |table| {
-            let mut relations = Relations::new([].iter(), &[], &[], false);
+            let mut relations = Relations::new([].iter(), &[], &[], Gone::Unknown);
             relations.announce_configured(&message(table)).unwrap();
             match relations.get(1) {
                 Some(Known::Other(relation) | Known::Outbox(relation)) => relation.serial,
