@@ -212,10 +212,11 @@ fn html(name: &str, status: &Status, now: SystemTime) -> String {
          <meta http-equiv=\"refresh\" content=\"5\">\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n<title>{name}: {word}</title>\n\
          <style>body{{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:50rem;padding:0 1rem}}\
-         strong{{color:{colour}}}th{{text-align:left;vertical-align:top;padding-right:1rem;white-space:nowrap}}\
-         td{{white-space:pre-wrap;overflow-wrap:anywhere}}</style>\n</head>\n<body>\n\
-         <h1>outboxd {name}: <strong>{word}</strong></h1>\n<table>\n{table}</table>\n\
-         <p><a href=\"/readyz\">readyz</a> <a href=\"/healthz\">healthz</a> <a href=\"/metrics\">metrics</a></p>\n\
+         h1 small{{display:block;font-size:1rem;font-weight:normal;opacity:.7}}strong{{color:{colour}}}\
+         th{{text-align:left;vertical-align:top;padding-right:1rem;white-space:nowrap}}\
+         td{{white-space:pre-wrap;overflow-wrap:anywhere}}a{{margin-right:1rem}}</style>\n</head>\n<body>\n\
+         <h1><small>outboxd</small>{name}: <strong>{word}</strong></h1>\n<table>\n{table}</table>\n\
+         <p><a href=\"/readyz\">/readyz</a><a href=\"/healthz\">/healthz</a><a href=\"/metrics\">/metrics</a></p>\n\
          </body>\n</html>\n"
     )
 }

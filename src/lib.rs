@@ -38,6 +38,7 @@ pub mod finding;
 pub mod http;
 pub mod logging;
 pub mod metrics;
+pub mod secret_command;
 pub mod tls;
 
 /// An error with all its causes in one line, separated by colons.

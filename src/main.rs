@@ -116,7 +116,8 @@ fn start(config: Config) -> ExitCode {
 /// Everything but a proof is a failure.
 #[cfg(feature = "demo")]
 fn demo(options: &cli::DemoOptions) -> ExitCode {
-    let level = if options.verbose { "info" } else { "warn" };
+    // how often a download is tried again is told by nobody who could help
+    let level = if options.verbose { "info" } else { "warn,reqwest_retry=error" };
     let log = outboxd::config::LogConfig { level: level.to_owned(), ..outboxd::config::LogConfig::default() };
     let demo = async { outboxd::demo::demo(options).await };
     match outboxd::logging::init(&log).map_err(anyhow::Error::from).and_then(|()| block_on(demo)) {

@@ -175,6 +175,12 @@ impl Status {
         Self { phase, reason, detail: detail.into(), hint: None, gap: None, since: SystemTime::now() }
     }
 
+    /// Nothing is in the way.
+    #[must_use]
+    pub fn streaming() -> Self {
+        Self::new(Phase::Streaming, Reason::Streaming, "publishing what is committed")
+    }
+
     /// Whether a load balancer or an orchestrator may call this instance ready: it publishes, or it stands by for one
     /// that does.
     #[must_use]

@@ -13,6 +13,10 @@ use crate::source::postgres::setup::{Outcome, Setup, script, steps};
 /// The server cannot be reached or refuses the login; a table is missing.
 pub async fn setup(config: Config, print: bool, admin: Option<Secret>) -> anyhow::Result<Verdict> {
     let settings = postgres_settings(&config)?;
+    if print && !settings.patterns.is_empty() {
+        let hint = "leave out --print, so that the tables can be looked up, or name the tables";
+        return Err(refusal("patterns in option \"outbox.tables\" cannot be printed without asking the server", hint));
+    }
     if print {
         print!("{}", script(&settings));
         return Ok(Verdict::Done);
@@ -21,7 +25,7 @@ pub async fn setup(config: Config, print: bool, admin: Option<Secret>) -> anyhow
     let setup = Setup::connect(&settings, &who).await.map_err(source_error)?;
     println!("database \"{}\" at {}, as user \"{}\"", who.database, who.address, who.user);
     let mut denied = Vec::new();
-    for step in steps(&settings) {
+    for step in steps(&setup.settings) {
         match setup.run(&step).await.map_err(source_error)? {
             Outcome::WasThere => println!("  there:  {}", step.what),
             Outcome::Made => {

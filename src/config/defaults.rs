@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    ColumnsConfig, Config, DeliveryConfig, Guarantee, HttpConfig, KafkaConfig, LogConfig, LogFormat, OnRowError,
-    OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig, SinkConfig, SourceConfig, Start, StdoutConfig,
+    ColumnsConfig, Config, DeliveryConfig, Guarantee, HttpConfig, KafkaConfig, LogConfig, LogFormat, OauthConfig,
+    OnRowError, OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig, SinkConfig, SourceConfig, Start,
+    StdoutConfig,
 };
 use crate::config::secret::Secret;
 
@@ -84,6 +85,7 @@ impl Default for KafkaConfig {
             sasl_username: None,
             sasl_password: None,
             sasl_password_file: None,
+            oauth: OauthConfig::default(),
             options: BTreeMap::new(),
         }
     }

@@ -7,12 +7,16 @@
 //!        every step adds its findings; all of them are refused at once, at the end
 //! ```
 
+#[cfg(test)]
+mod container;
 pub mod debezium;
 mod defaults;
 pub mod error;
 pub mod load;
 pub mod names;
+mod oauth;
 pub mod options;
+mod pattern;
 mod placeholder;
 mod properties;
 #[cfg(test)]
@@ -34,6 +38,8 @@ pub use debezium::Connector;
 pub use error::{ConfigError, Finding};
 pub use load::Overrides;
 pub use names::{HeaderColumn, TableName};
+pub use oauth::OauthConfig;
+pub use pattern::TablePattern;
 pub use record::{
     BinaryAs, DecimalAs, Delegate, ExpandEmpty, ExpandJson, HeaderFormat, KeyFormat, MissingColumns, RecordConfig,
     RecordTime, TimeFormat, ValueFormat,
@@ -199,7 +205,8 @@ pub enum Start {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct OutboxConfig {
-    /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes.
+    /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes. With a `*`
+    /// outside of double quotes: all tables that the pattern fits, those that are made later too.
     pub tables: Vec<String>,
     /// SQL condition: of the rows that stand in a table at the first start only those that fulfil it are published.
     pub start_where: Option<String>,
@@ -276,6 +283,8 @@ pub struct KafkaConfig {
     pub sasl_password: Option<Secret>,
     /// File whose content, without trailing line feeds, is the SASL password. Read at each start of a session.
     pub sasl_password_file: Option<PathBuf>,
+    /// Login by a token, SASL OAUTHBEARER.
+    pub oauth: OauthConfig,
     /// librdkafka's own options by their own names.
     #[serde(serialize_with = "secret::options")]
     pub options: BTreeMap<String, String>,

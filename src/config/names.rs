@@ -15,6 +15,13 @@ pub struct NameError {
     problem: String,
 }
 
+impl NameError {
+    /// What is wrong with a text.
+    pub(super) fn new(text: &str, problem: &str) -> Self {
+        Self { text: text.to_owned(), problem: problem.to_owned() }
+    }
+}
+
 /// A table by schema and name, both exactly as the catalogue holds them: nothing is folded to lower case.
 ///
 /// Written `schema.table`. A part with a dot, a double quote or outer blanks stands in double quotes, with inner double

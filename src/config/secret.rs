@@ -82,6 +82,7 @@ impl fmt::Debug for KafkaConfig {
             .field("sasl_username", &self.sasl_username)
             .field("sasl_password", &self.sasl_password)
             .field("sasl_password_file", &self.sasl_password_file)
+            .field("oauth", &self.oauth)
             .field("options", &self.options.keys())
             .finish()
     }

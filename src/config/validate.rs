@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::Findings;
 use super::names::{MAX_IDENTIFIER_BYTES, TableName, check_identifier};
 use super::validate_record::record;
-use super::{Config, Guarantee, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig};
+use super::{Config, Guarantee, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig, TablePattern};
 
 /// Looks at one option by name and value: what is wrong with it, if anything.
 pub type OptionCheck = fn(&str, &str) -> Option<String>;
@@ -139,6 +139,12 @@ fn outbox(config: &Config, findings: &mut Findings) {
     }
     let mut seen: Vec<TableName> = Vec::new();
     for text in tables {
+        if TablePattern::is_one(text) {
+            if let Err(error) = TablePattern::parse(text) {
+                findings.add(TABLES, error.to_string(), "write a pattern such as \"tenant_*.outbox\"");
+            }
+            continue;
+        }
         match TableName::parse(text) {
             Ok(table) if seen.contains(&table) => {
                 findings.add(TABLES, format!("\"{text}\" is there twice"), "leave one of them out");
@@ -239,6 +245,7 @@ fn kafka_sink(kafka: &KafkaConfig, checks: &SinkChecks, findings: &mut Findings)
     if let Some(path) = &kafka.sasl_password_file {
         password_file("sink.kafka.sasl-password-file", path, findings);
     }
+    super::oauth::validate(kafka, findings);
     let tables = [
         ("sink.kafka.options", &kafka.options, checks.option),
         ("sink.kafka.topic-config", &kafka.topic_config, checks.topic_config),
@@ -344,15 +351,23 @@ fn number(option: &str, value: Option<u32>, range: &RangeInclusive<u32>, finding
     }
 }
 
-/// Reads a password's file for a try: it is read again at each connect, when nobody is watching any more.
 fn password_file(option: &str, path: &Path, findings: &mut Findings) {
+    secret_file(option, path, "password", findings);
+}
+
+/// Reads a secret's file for a try: it is read again at each connect, when nobody is watching any more.
+pub(super) fn secret_file(option: &str, path: &Path, what: &str, findings: &mut Findings) {
     let shown = path.display();
     match std::fs::read(path) {
         Ok(content) if content.iter().all(|byte| matches!(byte, b'\n' | b'\r')) => {
-            findings.add(option, format!("file \"{shown}\" is empty"), "put the password into it");
+            findings.add(option, format!("file \"{shown}\" is empty"), format!("put the {what} into it"));
         }
         Ok(content) if std::str::from_utf8(&content).is_err() => {
-            findings.add(option, format!("file \"{shown}\" is not UTF-8 text"), "put the password alone into it");
+            findings.add(
+                option,
+                format!("file \"{shown}\" is not UTF-8 text"),
+                format!("put the {what} alone into it"),
+            );
         }
         Ok(_) => {}
         Err(error) => {

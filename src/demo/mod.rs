@@ -7,11 +7,12 @@
 //! ```
 //!
 //! All that it starts ends with it: processes and folders belong to values that remove them when dropped, also on
-//! Ctrl-C, an error or a panic.
+//! Ctrl-C, an error or a panic; a server whose demo was killed is ended by a shell that watches.
 
 mod account;
 mod binaries;
 mod broker;
+mod guard;
 mod ledger;
 mod place;
 mod relay;

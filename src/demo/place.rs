@@ -97,6 +97,7 @@ impl Place {
         let database = format!("outboxd_{instance}");
         screen.fact("PostgreSQL", &format!("{version}, the given server, as user {user}"));
         screen.fact("", &format!("in a database of its own, {database}, which goes afterwards"));
+        Self::tell_of_leftovers(&admin, screen).await?;
         let shop_url = with_database(url, &database);
         Ok(Self {
             slot: database.clone(),
@@ -105,6 +106,21 @@ impl Place {
             instance,
             ground: Ground::Given { url: url.to_owned(), database },
         })
+    }
+
+    /// A demo that was killed could not take its database away; whether another still runs its slot tells.
+    async fn tell_of_leftovers(admin: &SqlSession, screen: &Screen) -> anyhow::Result<()> {
+        let found = "SELECT datname FROM pg_database WHERE datname ~ '^outboxd_demo_[0-9]+$' AND NOT EXISTS \
+                     (SELECT FROM pg_replication_slots WHERE slot_name = datname AND active)";
+        for row in admin.client.query(found, &[]).await.context("look for what other demos have left")? {
+            let name: &str = row.try_get(0)?;
+            screen.fact("", &format!("a demo that was killed has left database {name} behind; to remove it:"));
+            screen.line(&format!(
+                "    SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{name}';"
+            ));
+            screen.line(&format!("    DROP DATABASE {name};"));
+        }
+        Ok(())
     }
 
     /// Makes what the demo needs in a given server; from here on there is something to [`leave`](Self::leave).

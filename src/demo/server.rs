@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::account::Account;
 use super::binaries::Binaries;
+use super::guard::Guard;
 use super::screen::Screen;
 
 /// Longest time for making the data directory, and for starting, on a busy machine.
@@ -31,6 +32,8 @@ pub(super) struct Server {
     /// Password of its superuser, `postgres`.
     pub(super) password: String,
     stop: Command,
+    // given up when the server has ended, and before its folder goes
+    _guard: Guard,
     // the last one to be dropped
     _folder: TempDir,
 }
@@ -46,6 +49,7 @@ impl Server {
         let binaries = Binaries::find(given, account.as_ref(), screen).await?;
         let begun = Instant::now();
         let home = Home { path: folder.path().to_owned(), binaries, account };
+        let guard = Guard::over(&home.path)?;
         let password = home.init().await?;
         let (mut process, mut port) = home.serve()?;
         for attempt in 1.. {
@@ -55,7 +59,7 @@ impl Server {
                 Err(_) => (process, port) = home.serve()?,
             }
         }
-        let server = Self { process, port, password, stop: home.stop(), _folder: folder };
+        let server = Self { process, port, password, stop: home.stop(), _guard: guard, _folder: folder };
         let (version, ready) = (&home.binaries.version, begun.elapsed().as_secs_f64());
         screen.fact("PostgreSQL", &format!("{version} at 127.0.0.1:{port}, ready after {ready:.1} s"));
         let user = home.account.as_ref().map(|account| format!(" as user {}", account.name)).unwrap_or_default();

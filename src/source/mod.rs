@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::change::Batch;
 use crate::position::Position;
-use crate::state::{Gap, Phase, Reason, Status};
+use crate::state::{Gap, Reason, Status};
 
 /// A reader of one server's log, positioned and streaming.
 pub trait Source: Send {
@@ -41,7 +41,7 @@ pub trait Source: Send {
 
     /// What is being done while nothing is in the way.
     fn status(&self) -> Status {
-        Status::new(Phase::Streaming, Reason::Streaming, "publishing what is committed")
+        Status::streaming()
     }
 
     /// Everything up to [`Item::End`](crate::change::Item::End) is acknowledged: does what has to follow. Not

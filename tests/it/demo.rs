@@ -126,6 +126,44 @@ fn an_interrupted_demo_proves_nothing() {
     assert!(stdout.contains("interrupted before anything was proven"), "{stdout}");
 }
 
+/// Proves that the server of a demo that is killed ends, and its folder goes.
+#[test]
+fn a_killed_demo_leaves_nothing_behind() {
+    let programs = variable("OUTBOX_TEST_PGBIN_15");
+    let mut demo = Demo::start(&["--seconds", "60", "--postgres-bin", &programs]);
+    eventually("it sells", 60, || demo.read("stdout").contains("COMMIT").then_some(()));
+    assert!(!processes_of(&demo.temporary).is_empty(), "the server runs");
+    demo.child.kill().unwrap();
+    demo.child.wait().unwrap();
+    eventually("the server has ended", 20, || processes_of(&demo.temporary).is_empty().then_some(()));
+    eventually("the folder is gone", 10, || std::fs::read_dir(&demo.temporary).unwrap().next().is_none().then_some(()));
+}
+
+/// Proves that what a demo that was killed leaves in a given server is told by the next one, with what removes it.
+#[test]
+fn leftovers_in_a_given_server_are_told() {
+    let server = Server::shared(Version::V15);
+    let url = server.url("postgres");
+    let mut demo = Demo::start(&["--seconds", "60", "--postgres-url", &url]);
+    eventually("it sells", 60, || demo.read("stdout").contains("COMMIT").then_some(()));
+    demo.child.kill().unwrap();
+    demo.child.wait().unwrap();
+    let name = format!("outboxd_demo_{}", demo.child.id());
+    let session = server.session("postgres");
+    let is_active = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{name}' AND active");
+    eventually("the server has noticed", 20, || (session.text(&is_active).as_deref() == Some("0")).then_some(()));
+    let (_, stdout, _) = Demo::start(&["--seconds", "1", "--postgres-url", &url]).end();
+    let (_, told) = stdout.split_once(&format!("database {name} behind")).unwrap_or_else(|| panic!("{stdout}"));
+    let statements: Vec<_> = told.lines().skip(1).take(2).collect();
+    for statement in statements {
+        session.run(statement);
+    }
+    assert_eq!(
+        session.text(&format!("SELECT count(*) FROM pg_database WHERE datname = '{name}'")).as_deref(),
+        Some("0")
+    );
+}
+
 /// Proves that a server that cannot be used is refused in words for a person.
 #[test]
 fn says_what_it_needs() {

@@ -4,6 +4,8 @@ use crate::support::{Case, Outboxd, Version, quote};
 
 on_each_version!(
     remapped_columns_with_status,
+    fr_17_columns_change_while_running,
+    fr_17_needed_column_dropped,
     fr_25_extra_columns_as_headers,
     fr_25_missing_header_column,
     fr_26_record_timestamp
@@ -113,4 +115,69 @@ fn fr_26_record_timestamp(version: Version) {
     let records = case.consume("A", 2, 20);
     assert_eq!(records[0].timestamp, 1_704_164_645_678);
     assert!((now - 10_000..=now).contains(&records[1].timestamp), "{} against {now}", records[1].timestamp);
+}
+
+/// Proves that columns that are dropped, added and retyped while the relay runs move no value to another place: each
+/// event has the right column under the right name, in the same session.
+fn fr_17_columns_change_while_running(version: Version) {
+    let case = Case::bare(version);
+    case.db.run(
+        "CREATE TABLE outbox (id int PRIMARY KEY, junk text, aggregatetype text NOT NULL, aggregateid text, payload text)",
+    );
+    let config = case.config().set("record.headers", vec!["type"]).set("record.missing-columns", "ignore");
+    let relay = Outboxd::start(&config);
+    relay.ready();
+    let kind = quote(&case.kind("A"));
+    let insert = |columns: &str, values: &str, payload: &str| {
+        case.db.run(&format!(
+            "INSERT INTO outbox ({columns}, aggregatetype, aggregateid, payload) VALUES ({values}, {kind}, 'k', '{payload}')"
+        ));
+    };
+    insert("id, junk", "1, 'junk'", "{\"n\": 1}");
+    case.db.run("ALTER TABLE outbox DROP junk");
+    insert("id", "2", "{\"n\": 2}");
+    case.db.run("ALTER TABLE outbox ADD type text DEFAULT 'T'");
+    insert("id", "3", "{\"n\": 3}");
+    case.db.run("ALTER TABLE outbox ALTER payload TYPE jsonb USING payload::jsonb");
+    insert("id", "4", "{\"n\":4}");
+    // all of it in one transaction, which is decoded with the catalogue of each row's moment
+    case.db.run(&format!(
+        "BEGIN; ALTER TABLE outbox ADD junk text DEFAULT 'junk'; \
+         INSERT INTO outbox (id, aggregatetype, aggregateid, payload) VALUES (5, {kind}, 'k', '{{\"n\": 5}}'); \
+         ALTER TABLE outbox DROP junk; ALTER TABLE outbox ALTER payload TYPE text; \
+         INSERT INTO outbox (id, aggregatetype, aggregateid, payload) VALUES (6, {kind}, 'k', '{{\"n\": 6}}'); COMMIT"
+    ));
+    let records = case.consume("A", 6, 20);
+    for (number, record) in (1..).zip(&records) {
+        assert_eq!((record.key_text().as_str(), record.text()), ("k", format!("{{\"n\": {number}}}")));
+        assert_eq!(record.header_text("id"), number.to_string());
+        let expected: &[&str] = if number < 3 { &["id"] } else { &["id", "type"] };
+        assert_eq!(record.headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), expected);
+        assert!(number < 3 || record.header_text("type") == "T", "{record:?}");
+    }
+    assert_eq!(case.kafka.read_all(&case.topic("A")).len(), 6, "a rewritten table is no event");
+    assert_eq!(relay.stderr().matches("streaming begins").count(), 1, "the session did not last");
+}
+
+/// Proves that a column that is needed and is dropped stops the relay at the first row without it, by the column's name,
+/// with everything before it published and nothing behind it confirmed.
+fn fr_17_needed_column_dropped(version: Version) {
+    let case = Case::new(version);
+    let relay = case.start();
+    case.insert("A", "1", "before");
+    case.consume("A", 1, 20);
+    let mark = case.db.log_end();
+    let kind = quote(&case.kind("A"));
+    case.db.run(&format!(
+        "ALTER TABLE outbox DROP aggregateid; INSERT INTO outbox (aggregatetype, payload) VALUES ({kind}, 'x')"
+    ));
+    let behind = case.db.log_end();
+    let health = relay.wait_reason("row_error", 20);
+    assert!(health.detail().contains("aggregateid"), "the column is not named: {health:?}");
+    assert!(
+        case.confirmed() < behind,
+        "confirmed {:X} although the row at {mark:X} was not published",
+        case.confirmed()
+    );
+    assert_eq!(case.kafka.read_all(&case.topic("A")).len(), 1);
 }

@@ -20,6 +20,7 @@ environment:
   KAFKA_JARS    folder for the jars, shared by all brokers
                 (default: ${OUTBOX_TEST_CACHE:-$HOME/.cache/outboxd-tests}/kafka-jars)
   KAFKA_JVM     JVM options (default: a heap of at most 512 MB, chosen for a quick start)
+  KAFKA_JVM_MORE  further JVM options of the broker
   KAFKA_PROPS   extra server.properties lines, separated by newlines; only used when DIR is new
 USAGE
 }
@@ -88,7 +89,7 @@ PROPS
   touch "$dir/broker.log"
   from=$(stat -c %s "$dir/broker.log")
   # shellcheck disable=SC2086
-  setsid nohup "$(java_bin)" $jvm -Djava.awt.headless=true \
+  setsid nohup "$(java_bin)" $jvm ${KAFKA_JVM_MORE:-} -Djava.awt.headless=true \
     -Dorg.slf4j.simpleLogger.defaultLogLevel=info -Dorg.slf4j.simpleLogger.showDateTime=true \
     -cp "$jars/*" kafka.Kafka "$props" >> "$dir/broker.log" 2>&1 < /dev/null &
   echo $! > "$pidfile"

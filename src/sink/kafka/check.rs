@@ -27,6 +27,14 @@ impl KafkaSink {
     /// Looks at brokers and topics. `template` is `record.topic`, `values` are routing values that are known to come.
     pub async fn check(&self, template: &str, values: &[String]) -> Report {
         let mut report = Report::default();
+        if let Some(url) = self.config.oauth.token_endpoint.as_ref().filter(|url| url.starts_with("http://")) {
+            report.warning(
+                format!(
+                    "the token endpoint \"{url}\" is asked without TLS: the client's secret can be read on the way"
+                ),
+                "write https:// in sink.kafka.oauth.token-endpoint",
+            );
+        }
         let (session, admin) = match self.dial().await {
             Ok(dialled) => dialled,
             Err(error) => {

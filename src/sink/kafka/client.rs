@@ -82,6 +82,9 @@ pub(super) fn connection(config: &KafkaConfig, name: &str, password: Option<&Sec
     }
     client.set("bootstrap.servers", &config.bootstrap_servers);
     client.set("allow.auto.create.topics", "false");
+    if config.oauth.is_set() {
+        client.set("sasl.mechanisms", "OAUTHBEARER");
+    }
     if let Some(user) = &config.sasl_username {
         client.set("sasl.username", user);
     }
@@ -209,7 +212,7 @@ mod tests {
 
     #[test]
     fn every_mechanism_is_built_in() {
-        for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] {
+        for mechanism in ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] {
             let mut config = config(&[("security.protocol", "sasl_ssl"), ("sasl.mechanism", mechanism)]);
             config.sasl_username = Some("outboxd".to_owned());
             config.bootstrap_servers = "127.0.0.1:9".to_owned();

@@ -19,8 +19,10 @@ mod admin;
 mod check;
 mod client;
 mod context;
+mod dial;
 mod failure;
 mod foreign;
+mod oauth;
 mod operate;
 pub mod options;
 mod positions;
@@ -33,12 +35,12 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::producer::BaseRecord;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::warn;
 
 pub use check::findings_of;
 pub use options::{forbidden_option, invalid_option, option_findings};
@@ -49,10 +51,11 @@ use crate::record::Record;
 use crate::sink::positions::PositionRecord;
 use crate::sink::{Acknowledgements, Blocked, Enqueued, Ordinal, Sink, SinkError};
 use crate::state::Reason;
-use admin::{Admin, Creation};
+use admin::Creation;
 use client::Mode;
-use context::{AskingContext, Cause, Failure, POSITION_OPAQUE, Refusal, Shared};
+use context::{Cause, Failure, POSITION_OPAQUE, Refusal, Shared};
 use failure::{Remedy, restart};
+use oauth::Login;
 use session::Session;
 #[cfg(test)]
 pub(crate) use topics::illegal_name;
@@ -76,6 +79,8 @@ pub struct KafkaSink {
     topics: Topics,
     lookups: JoinSet<(String, Found)>,
     session: Option<Session>,
+    /// How tokens for the login are got, where the login is by token.
+    login: Option<Arc<Login>>,
     /// Acknowledgements to wait for until sending in batches is safe again; 0 outside of isolation.
     isolate: u64,
     looked_up_again: Option<Instant>,
@@ -106,6 +111,7 @@ impl KafkaSink {
                 hint: "see [sink.kafka] in the configuration".to_owned(),
             });
         }
+        let login = Login::new(&config.oauth);
         Ok(Self {
             compresses: client::compresses(&config),
             asks_settings: true,
@@ -116,6 +122,7 @@ impl KafkaSink {
             topics: Topics::default(),
             lookups: JoinSet::new(),
             session: None,
+            login,
             isolate: 0,
             looked_up_again: None,
             blocked: None,
@@ -129,40 +136,6 @@ impl KafkaSink {
     pub fn without_topic_settings(mut self) -> Self {
         self.asks_settings = false;
         self
-    }
-
-    /// Makes the clients of a session; nothing is asked of the brokers yet.
-    async fn dial(&self) -> Result<(Session, Arc<Admin>), SinkError> {
-        let config = &self.config;
-        let password = client::read_password(config).await?;
-        let connection = client::connection(config, &self.name, password.as_ref());
-        let not_created = |error: KafkaError| SinkError::Configuration {
-            message: format!("could not create the Kafka client: {error}"),
-            hint: "see [sink.kafka.options] in the configuration".to_owned(),
-        };
-        // The producer first: it is the one that says why no broker can be reached.
-        let mode = if self.isolate > 0 { Mode::Isolating } else { Mode::Batches { bytes: self.batch_bytes() } };
-        debug!(?mode, "beginning a session with the brokers");
-        let shared = Shared::new(Arc::clone(&self.wake), self.publish_errors.clone());
-        let settings = client::producer(&connection, mode);
-        let mut session = Session::new(&settings, shared, mode).map_err(not_created)?;
-        let admin = client::admin(&connection)
-            .create_with_context(AskingContext(Arc::clone(&session.shared)))
-            .map_err(not_created)?;
-        let admin: Arc<Admin> = session.adopt(admin);
-        session.consumer = client::consumer(&connection, &self.name);
-        Ok((session, admin))
-    }
-
-    /// Reads the position of `instance` from the positions topic to its end.
-    async fn read_position(&self, session: &Session, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
-        let (consumer, partitions) = (session.consumer.clone(), session.positions_partitions);
-        let (config, key) = (self.config.clone(), instance.to_owned());
-        let context = AskingContext(Arc::clone(&session.shared));
-        let read = move || positions::read_last(&consumer, context, &config, partitions, &key);
-        tokio::task::spawn_blocking(read).await.map_err(|error| {
-            restart(Reason::SinkUnreachable, format!("reading the positions topic was given up: {error}"), false)
-        })?
     }
 
     /// The batch size that no known topic refuses.
@@ -181,8 +154,9 @@ impl KafkaSink {
             return (failure.cause.is_some() || waited).then(|| self.conclude(failure));
         }
         if let Some(Refusal { reason, words }) = session.shared.refusal() {
-            // The next session reads the password and the certificates anew.
+            // The next session reads the password and the certificates anew, or gets a new token.
             self.session = None;
+            self.forget_token();
             return Some(restart(reason, words, false));
         }
         let (mode, committed) = (session.mode, session.acknowledged_at_commit);
@@ -358,7 +332,12 @@ impl Sink for KafkaSink {
             }
             self.read_position(&session, instance).await
         };
-        let position = read.await.map_err(|error| with_trouble(error, &session.shared))?;
+        let position = read.await.map_err(|error| {
+            if session.shared.refusal().is_some() {
+                self.forget_token();
+            }
+            with_trouble(error, &session.shared)
+        })?;
         session.shared.set_open();
         self.session = Some(session);
         Ok(position)

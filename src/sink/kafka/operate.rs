@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdkafka::error::KafkaError;
-use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer};
 
 use super::admin::{self, Existence};
 use super::context::AskingContext;
@@ -53,6 +53,9 @@ impl KafkaSink {
         let settings = client::producer(&connection, client::Mode::Isolating);
         let producer: FutureProducer<AskingContext> =
             settings.create_with_context(AskingContext(Arc::clone(&session.shared))).map_err(|error| failed(&error))?;
+        if let Some(login) = &self.login {
+            login.install(producer.client())?;
+        }
         // a topic that was given more partitions may hold an older record in another one
         for partition in 0..i32::try_from(partitions).unwrap_or(i32::MAX) {
             let record = FutureRecord::<[u8], [u8]>::to(topic).key(instance.as_bytes()).partition(partition);

@@ -17,6 +17,10 @@ pub fn forbidden_option(name: &str, value: &str) -> Option<&'static str> {
     match name {
         "bootstrap.servers" | "metadata.broker.list" => Some("it has an option of its own, bootstrap-servers"),
         "sasl.password" => Some("a password does not belong here: name its file in sasl-password-file"),
+        "enable.sasl.oauthbearer.unsecure.jwt" => {
+            refuse(is_true(value), "a token that nobody signed proves nothing; see [sink.kafka.oauth]")
+        }
+        _ if name.starts_with("sasl.oauthbearer.") => Some("tokens have a table of their own, [sink.kafka.oauth]"),
         "enable.idempotence" => refuse(!is_true(value), "without idempotence a retry may change the order of a key"),
         "enable.gapless.guarantee" => {
             refuse(!is_true(value), "without it a refused record lets later records of its key go first")
@@ -118,6 +122,8 @@ mod tests {
             ("test.mock.num.brokers", "3"),
             ("sasl.password", "geheim"),
             ("queuing.strategy", "lifo"),
+            ("sasl.oauthbearer.client.secret", "geheim"),
+            ("enable.sasl.oauthbearer.unsecure.jwt", "true"),
         ] {
             assert!(forbidden_option(name, value).is_some(), "{name}={value}");
         }

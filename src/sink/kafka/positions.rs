@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::admin::{self, Admin, Creation, Existence, words};
 use super::context::AskingContext;
+use super::oauth::Login;
 use crate::config::KafkaConfig;
 use crate::sink::SinkError;
 use crate::sink::positions::PositionRecord;
@@ -123,12 +124,16 @@ pub(super) fn read_last(
     client: &ClientConfig,
     context: AskingContext,
     config: &KafkaConfig,
+    login: Option<&Login>,
     partitions: usize,
     instance: &str,
 ) -> Result<Option<PositionRecord>, SinkError> {
     let topic = &config.positions_topic;
     let failed = |error: KafkaError| unreachable(config, &format!("read the positions topic \"{topic}\""), &error);
     let consumer: BaseConsumer<AskingContext> = client.create_with_context(context).map_err(failed)?;
+    if let Some(login) = login {
+        login.install(consumer.client())?;
+    }
     // Without this the consumer finds no leader at first, and asks again after half a second only.
     consumer.fetch_metadata(Some(topic), READ_TIMEOUT).map_err(failed)?;
     let mut ends = BTreeMap::new();

@@ -7,11 +7,14 @@ use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaResult;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, PurgeConfig, ThreadedProducer};
+use tokio::task::JoinSet;
 
 use super::admin::Admin;
 use super::client::Mode;
 use super::context::{Context, Shared};
+use super::oauth::{self, Login};
 use crate::record::Record;
+use crate::sink::SinkError;
 
 /// A producer and what belongs to it.
 pub(super) struct Session {
@@ -31,10 +34,12 @@ pub(super) struct Session {
     pub(super) consumer: ClientConfig,
     /// Partitions of the positions topic.
     pub(super) positions_partitions: usize,
+    /// Renews the token, where the login is by token.
+    tasks: JoinSet<()>,
 }
 
 struct Clients {
-    producer: ThreadedProducer<Context>,
+    producer: Arc<ThreadedProducer<Context>>,
     admin: Option<Arc<Admin>>,
 }
 
@@ -46,7 +51,7 @@ impl Session {
     pub(super) fn new(settings: &ClientConfig, shared: Shared, mode: Mode) -> KafkaResult<Self> {
         let shared = Arc::new(shared);
         let producer: ThreadedProducer<Context> = settings.create_with_context(Context(Arc::clone(&shared)))?;
-        let clients = Some(Clients { producer, admin: None });
+        let clients = Some(Clients { producer: Arc::new(producer), admin: None });
         Ok(Self {
             clients,
             shared,
@@ -56,12 +61,13 @@ impl Session {
             trying: None,
             consumer: ClientConfig::new(),
             positions_partitions: 0,
+            tasks: JoinSet::new(),
         })
     }
 
     /// The producer.
     pub(super) fn producer(&self) -> Option<&ThreadedProducer<Context>> {
-        self.clients.as_ref().map(|clients| &clients.producer)
+        self.clients.as_ref().map(|clients| clients.producer.as_ref())
     }
 
     /// Keeps the client that asks for as long as the session, so that it ends with it.
@@ -71,6 +77,22 @@ impl Session {
             clients.admin = Some(Arc::clone(&admin));
         }
         admin
+    }
+
+    /// Gives the clients the present token, and goes on with that for as long as the session lasts.
+    ///
+    /// # Errors
+    /// librdkafka does not take it.
+    pub(super) fn log_in(&mut self, login: &Arc<Login>) -> Result<(), SinkError> {
+        let Some(Clients { producer, admin }) = &self.clients else { return Ok(()) };
+        login.install(producer.client())?;
+        if let Some(admin) = admin {
+            login.install(admin.inner())?;
+        }
+        let admin = admin.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let clients = oauth::Clients { producer: Arc::downgrade(producer), admin };
+        self.tasks.spawn(Arc::clone(login).keep_fresh(clients));
+        Ok(())
     }
 
     /// The client that asks.
@@ -85,6 +107,7 @@ impl Session {
 
     /// Waits up to `timeout` for what is on its way, then ends the session. Blocks.
     pub(super) fn close(mut self, timeout: Duration) {
+        self.tasks.abort_all();
         if let Some(clients) = self.clients.take() {
             // What is left then is sent again by the next session.
             let _ = clients.producer.flush(timeout);

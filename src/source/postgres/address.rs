@@ -115,7 +115,13 @@ impl SessionKind {
 /// As [`reach_any`].
 pub(super) async fn reach(settings: &PostgresSettings) -> Result<(PostgresSettings, SqlSession), SourceError> {
     let (connect, session) = reach_any(&settings.connect).await?;
-    Ok((PostgresSettings { connect, ..settings.clone() }, session))
+    let mut chosen = PostgresSettings { connect, ..settings.clone() };
+    if !chosen.patterns.is_empty() {
+        let found = super::catalog::matching(&session.client, &chosen).await;
+        let found = found.map_err(|error| super::error::from_driver("read the catalogue", &chosen.connect, error))?;
+        chosen.found = found.into_iter().map(|table| table.name).collect();
+    }
+    Ok((chosen, session))
 }
 
 /// Connects to the first server of the URL that can be reached and is what is asked for; its address comes with the

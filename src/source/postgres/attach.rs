@@ -10,12 +10,13 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::address::reach;
-use super::catalog::{self, SlotFacts};
+use super::catalog::{self, PublicationFacts, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
 use super::guard::{Fork, Standing, difference, other_server, parse_history};
 use super::inspect::{self, Facts, Finding, OLDEST_VERSION, refusal};
 use super::reader::TableReader;
+use super::relations::Gone;
 use super::settings::PostgresSettings;
 use super::slot;
 use super::sql::SqlSession;
@@ -23,7 +24,7 @@ use super::table::{self, TableQuery};
 use crate::config::names::quote_identifier;
 use crate::config::{Start, TableName};
 use crate::position::{Lsn, Position};
-use crate::sink::positions::{PositionRecord, SourceIdentity};
+use crate::sink::positions::{PositionRecord, SourceIdentity, TableIdentity};
 use crate::source::{SourceError, Terminal};
 use crate::state::{Gap, Reason, StatusBoard};
 
@@ -75,8 +76,8 @@ pub(super) struct Attachment {
     pub client: ReplicationClient,
     /// What the server holds.
     pub standing: Standing,
-    /// Whether every table of the publication is an outbox.
-    pub all_are_outboxes: bool,
+    /// What a table of the stream is that has gone.
+    pub gone: Gone,
 }
 
 /// What is known about earlier sessions of this process and this instance.
@@ -105,6 +106,9 @@ pub(super) async fn attach(
     let mut facts = read_facts(&session, settings).await?;
     let version = facts.server.version;
     let mut findings = facts.findings(settings);
+    if past.record.is_none() {
+        findings.extend(facts.uncovered(settings));
+    }
     let connected = ReplicationClient::connect(&settings.connect, &replication_parameters()).await;
     // what the catalogue told says more than a refused login
     let mut client = connected.map_err(|error| refusal(&findings).unwrap_or(error))?;
@@ -147,10 +151,32 @@ pub(super) async fn attach(
     // read again now that nobody else can move it
     let slot = read_slot(&session, settings, version).await?.unwrap_or(slot);
     let SourceIdentity::Postgres { tables, .. } = &identity;
-    let all_are_outboxes = facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(tables));
+    let gone = facts
+        .publication
+        .as_ref()
+        .map_or(Gone::Unknown, |publication| what_has_gone(publication, settings, &facts, tables));
     let standing =
         Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
-    Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, all_are_outboxes }))
+    Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, gone }))
+}
+
+/// What a table of the stream is that the catalogue no longer has.
+fn what_has_gone(
+    publication: &PublicationFacts,
+    settings: &PostgresSettings,
+    facts: &Facts,
+    tables: &[TableIdentity],
+) -> Gone {
+    let is_partitioned = facts.tables.iter().filter_map(|(_, table)| table.as_ref()).any(|table| table.is_partitioned);
+    // of a table that a pattern fits it is not known once it has gone
+    let may_have_partitions = is_partitioned || !settings.patterns.is_empty();
+    if !publication.reaches_beyond(tables) {
+        Gone::Partition
+    } else if publication.via_root || !may_have_partitions {
+        Gone::Other
+    } else {
+        Gone::Unknown
+    }
 }
 
 /// What keeps the tables from being read, and the publication from being made where it must be made too.
@@ -190,6 +216,13 @@ async fn begin_read(
     if read_slot(&session, settings, version).await?.is_some() {
         let message = format!("slot \"{}\" was made meanwhile", settings.names.slot);
         return Err(SourceError::SlotInUse { by_peer: false, message });
+    }
+    // a table that was made meanwhile may have rows that neither the read nor the stream would bring
+    let now = read_facts(&session, settings).await?;
+    let appeared = now.tables.iter().find(|(table, _)| !queries.iter().any(|query| query.name == *table));
+    if let Some((table, _)) = appeared {
+        let message = format!("table \"{}\" appeared while the first read began", table.plain());
+        return Err(SourceError::Connection { reason: Reason::Starting, message, source: None });
     }
     info!(slot = name, position = %made.position, "made a temporary slot for the first read");
     TableReader::begin(settings, (session, client), version, identity, made, queries).await
@@ -262,6 +295,9 @@ impl Lost<'_> {
                 self.terminal(Reason::TableRemade, format!("table \"{}\" was dropped or renamed", name.plain()))
             );
         }
+        if let Some((reason, message)) = facts.taken_out(&self.record.source) {
+            return Err(self.terminal(reason, message));
+        }
         let now = server.identity(self.settings, facts);
         difference(&self.record.source, &now).map_or(Ok(()), |(reason, message)| Err(self.terminal(reason, message)))
     }
@@ -320,7 +356,7 @@ pub(super) enum Keep {
 
 /// The statement that makes the publication.
 pub(super) fn publication_statement(settings: &PostgresSettings) -> String {
-    let tables: Vec<String> = settings.tables.iter().map(ToString::to_string).collect();
+    let tables: Vec<String> = settings.all_tables().map(ToString::to_string).collect();
     format!(
         "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert', publish_via_partition_root = true);",
         quote_identifier(&settings.names.publication),

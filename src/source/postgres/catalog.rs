@@ -5,6 +5,7 @@
 
 use tokio_postgres::Client;
 
+use super::settings::PostgresSettings;
 use super::types::Bases;
 use crate::change::Column;
 use crate::config::TableName;
@@ -42,6 +43,8 @@ pub(super) struct TableFacts {
     pub columns: Vec<String>,
     /// Its columns, with what their values mean.
     pub described: Vec<Column>,
+    /// Whether it was found by a pattern.
+    pub is_matched: bool,
 }
 
 /// The publication, as far as it concerns the relay.
@@ -55,6 +58,8 @@ pub(super) struct PublicationFacts {
     pub updates_or_deletes: bool,
     /// Whether it is FOR ALL TABLES.
     pub all_tables: bool,
+    /// Whether the rows of partitions come under the name of their table.
+    pub via_root: bool,
     /// Tables that are members by themselves.
     pub members: Vec<Member>,
     /// OIDs of schemas whose tables are members.
@@ -125,11 +130,8 @@ pub(super) async fn server(client: &Client) -> Result<ServerFacts> {
     })
 }
 
-/// Reads one table; `None` if it does not exist.
-pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<TableFacts>> {
-    let row = client
-        .query_opt(
-            "SELECT c.oid, c.relnamespace, c.relreplident = 'f' OR c.relreplident = 'i' OR (c.relreplident = 'd' AND EXISTS \
+/// What is read of a table.
+const TABLE: &str = "SELECT c.oid, c.relnamespace, c.relreplident = 'f' OR c.relreplident = 'i' OR (c.relreplident = 'd' AND EXISTS \
                 (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)), \
              c.relkind = 'p', \
              ARRAY(SELECT a.attname::text FROM pg_attribute a \
@@ -137,42 +139,97 @@ pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Ta
              ARRAY(SELECT a.atttypid FROM pg_attribute a \
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum), \
              ARRAY(SELECT a.atttypmod FROM pg_attribute a \
-                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) \
-             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-             WHERE n.nspname = $1::text::name AND c.relname = $2::text::name AND c.relkind IN ('r', 'p')",
-            &[&name.schema, &name.table],
-        )
-        .await?;
-    let Some(row) = row else { return Ok(None) };
-    let (columns, types, modifiers): (Vec<String>, Vec<u32>, Vec<i32>) =
-        (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
-    let bases = Bases::ask(client, types.iter().copied()).await?;
-    let kinds = types.iter().zip(modifiers).map(|(oid, modifier)| bases.kind(*oid, modifier));
-    let described = columns.iter().cloned().zip(kinds).map(|(name, kind)| Column { name, kind }).collect();
-    Ok(Some(TableFacts {
-        name: name.clone(),
-        oid: row.try_get(0)?,
-        schema_oid: row.try_get(1)?,
-        has_identity: row.try_get(2)?,
-        is_partitioned: row.try_get(3)?,
-        columns,
-        described,
-    }))
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum), \
+             n.nspname::text, c.relname::text \
+             FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')";
+
+impl TableFacts {
+    async fn of(client: &Client, row: &tokio_postgres::Row, is_matched: bool) -> Result<Self> {
+        let (columns, types, modifiers): (Vec<String>, Vec<u32>, Vec<i32>) =
+            (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+        let bases = Bases::ask(client, types.iter().copied()).await?;
+        let kinds = types.iter().zip(modifiers).map(|(oid, modifier)| bases.kind(*oid, modifier));
+        let described = columns.iter().cloned().zip(kinds).map(|(name, kind)| Column { name, kind }).collect();
+        Ok(Self {
+            name: TableName { schema: row.try_get(7)?, table: row.try_get(8)? },
+            oid: row.try_get(0)?,
+            schema_oid: row.try_get(1)?,
+            has_identity: row.try_get(2)?,
+            is_partitioned: row.try_get(3)?,
+            columns,
+            described,
+            is_matched,
+        })
+    }
+}
+
+/// Reads one table; `None` if it does not exist.
+pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<TableFacts>> {
+    let sql = format!("{TABLE} AND n.nspname = $1::text::name AND c.relname = $2::text::name");
+    let row = client.query_opt(&sql, &[&name.schema, &name.table]).await?;
+    match row {
+        Some(row) => TableFacts::of(client, &row, false).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Reads the tables that patterns fit and no name is configured of. Partitions belong to their table, and what is not
+/// logged is never published.
+pub(super) async fn matching(client: &Client, settings: &PostgresSettings) -> Result<Vec<TableFacts>> {
+    if settings.patterns.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = format!(
+        "{TABLE} AND c.relpersistence = 'p' AND NOT c.relispartition AND n.nspname !~ '^pg_' \
+         AND n.nspname <> 'information_schema' ORDER BY n.nspname, c.relname"
+    );
+    let rows = client.query(&sql, &[]).await?;
+    let mut tables = Vec::new();
+    for row in rows {
+        let name = TableName { schema: row.try_get(7)?, table: row.try_get(8)? };
+        if settings.is_matched(&name) && !settings.tables.contains(&name) {
+            tables.push(TableFacts::of(client, &row, true).await?);
+        }
+    }
+    Ok(tables)
+}
+
+/// Whether a table was a member of the publication from the moment on when it was made: both were done in one
+/// transaction.
+pub(super) async fn was_member_from_the_first(client: &Client, table_oid: u32, membership_oid: u32) -> Result<bool> {
+    let sql = "SELECT (SELECT xmin::text FROM pg_class WHERE oid = $1) = \
+               (SELECT xmin::text FROM pg_publication_rel WHERE oid = $2)";
+    let row = client.query_one(sql, &[&table_oid, &membership_oid]).await?;
+    Ok(row.try_get::<_, Option<bool>>(0)?.unwrap_or(true))
+}
+
+/// A table by both of its names.
+#[derive(Clone, Debug)]
+pub(super) struct Root {
+    /// `pg_class.oid`
+    pub oid: u32,
+    /// Its name now.
+    pub name: TableName,
 }
 
 /// The table that a table is a partition of, at the top; itself if it is none, `None` if it does not exist.
-pub(super) async fn partition_root(client: &Client, oid: u32) -> Result<Option<u32>> {
-    let row = client
-        .query_opt("SELECT coalesce(pg_partition_root(oid)::oid, oid) FROM pg_class WHERE oid = $1", &[&oid])
-        .await?;
-    row.map(|row| row.try_get(0)).transpose()
+pub(super) async fn partition_root(client: &Client, oid: u32) -> Result<Option<Root>> {
+    let sql = "SELECT c.oid, n.nspname::text, c.relname::text FROM pg_class p \
+               JOIN pg_class c ON c.oid = coalesce(pg_partition_root(p.oid)::oid, p.oid) \
+               JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.oid = $1";
+    let row = client.query_opt(sql, &[&oid]).await?;
+    row.map(|row| {
+        let name = TableName { schema: row.try_get(1)?, table: row.try_get(2)? };
+        Ok(Root { oid: row.try_get(0)?, name })
+    })
+    .transpose()
 }
 
 /// Reads a publication; `None` if it does not exist.
 pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Result<Option<PublicationFacts>> {
     let row = client
         .query_opt(
-            "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables FROM pg_publication \
+            "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables, pubviaroot FROM pg_publication \
              WHERE pubname = $1::text::name",
             &[&name],
         )
@@ -209,6 +266,7 @@ pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Re
         inserts: row.try_get(1)?,
         updates_or_deletes: row.try_get(2)?,
         all_tables: row.try_get(3)?,
+        via_root: row.try_get(4)?,
         members: members.iter().map(member).collect::<Result<_>>()?,
         schemas: schemas.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?,
     }))

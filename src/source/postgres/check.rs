@@ -56,7 +56,8 @@ impl<'a> Check<'a> {
             connect.database,
             connect.user
         ));
-        for finding in self.survey.facts.findings(self.settings) {
+        let uncovered = self.survey.facts.uncovered(self.settings);
+        for finding in self.survey.facts.findings(self.settings).into_iter().chain(uncovered) {
             report.error(finding.message, finding.hint);
         }
         for finding in self.survey.facts.warnings(self.settings) {
@@ -168,7 +169,7 @@ impl<'a> Check<'a> {
             }
             return Ok(());
         };
-        report.fact(format!("publication \"{name}\": {}", describe(publication, self.settings, tables)));
+        report.fact(format!("publication \"{name}\": {}", describe(publication, tables)));
         let partitioned = tables.iter().find(|(_, more)| more.is_partitioned && !via_root);
         if let Some((table, _)) = partitioned {
             report.warning(
@@ -360,13 +361,9 @@ pub fn findings_of(error: &SourceError) -> Vec<Finding> {
 }
 
 /// What a publication brings.
-fn describe(
-    publication: &PublicationFacts,
-    settings: &PostgresSettings,
-    tables: &[(&TableFacts, TableMore)],
-) -> String {
+fn describe(publication: &PublicationFacts, tables: &[(&TableFacts, TableMore)]) -> String {
     let what = if publication.updates_or_deletes { "inserts and more" } else { "inserts" };
     let included = tables.iter().filter(|(table, _)| publication.membership(table).is_some()).count();
-    let of = format!("publishes {what} of {included} of {} configured tables", settings.tables.len());
+    let of = format!("publishes {what} of {included} of {} configured tables", tables.len());
     if publication.all_tables { format!("{of}, and of all other tables") } else { of }
 }

@@ -5,9 +5,9 @@ use tokio_postgres::Client;
 use super::catalog::{self, PublicationFacts, ServerFacts, TableFacts};
 use super::settings::PostgresSettings;
 use crate::change::Relation;
-use crate::config::TableName;
 use crate::config::names::quote_identifier;
-use crate::sink::positions::TableIdentity;
+use crate::config::{TableName, TablePattern};
+use crate::sink::positions::{SourceIdentity, TableIdentity};
 use crate::source::SourceError;
 use crate::state::Reason;
 
@@ -36,6 +36,8 @@ pub(super) async fn read(client: &Client, settings: &PostgresSettings) -> Result
     for name in &settings.tables {
         tables.push((name.clone(), catalog::table(client, name).await?));
     }
+    let matching = catalog::matching(client, settings).await?;
+    tables.extend(matching.into_iter().map(|table| (table.name.clone(), Some(table))));
     Ok(Facts { server, tables, publication })
 }
 
@@ -95,25 +97,44 @@ impl Facts {
                 add(Reason::Configuration, message, hint);
             }
         }
+        if self.tables.is_empty() && self.publication.is_none() {
+            let patterns: Vec<String> = settings.patterns.iter().map(TablePattern::plain).collect();
+            let message = format!("no table fits \"{}\", and there is no publication", patterns.join("\" or \""));
+            add(Reason::Configuration, message, "create one, or correct option \"outbox.tables\"".to_owned());
+        }
         if let Some(publication) = &self.publication {
-            findings.extend(self.publication_findings(publication, settings));
+            findings.extend(self.publication_findings(publication, settings, false));
         }
         findings
     }
 
-    /// What the publication lacks.
-    fn publication_findings(&self, publication: &PublicationFacts, settings: &PostgresSettings) -> Vec<Finding> {
+    /// What the publication lacks of the tables that patterns fit. At the first start that is refused; later such a table
+    /// may appear at any time, and the others go on.
+    #[must_use]
+    pub(super) fn uncovered(&self, settings: &PostgresSettings) -> Vec<Finding> {
+        let publication = self.publication.as_ref();
+        publication.map(|publication| self.publication_findings(publication, settings, true)).unwrap_or_default()
+    }
+
+    /// What the publication lacks, of the tables that patterns fit or of the others.
+    fn publication_findings(
+        &self,
+        publication: &PublicationFacts,
+        settings: &PostgresSettings,
+        is_matched: bool,
+    ) -> Vec<Finding> {
         let name = &settings.names.publication;
         let quoted = quote_identifier(name);
         let mut findings = Vec::new();
         let mut add = |message: String, hint: String| {
             findings.push(Finding { reason: Reason::TableNotPublished, message, hint });
         };
-        if !publication.inserts {
+        if !publication.inserts && !is_matched {
             let message = format!("publication \"{name}\" does not publish inserts");
             add(message, format!("ALTER PUBLICATION {quoted} SET (publish = 'insert');"));
         }
-        for table in self.tables.iter().filter_map(|(_, table)| table.as_ref()) {
+        let tables = self.tables.iter().filter_map(|(_, table)| table.as_ref());
+        for table in tables.filter(|table| table.is_matched == is_matched) {
             let Some(membership) = publication.membership(table) else {
                 let message = format!("publication \"{name}\" does not include table \"{}\"", table.name.plain());
                 add(message, format!("ALTER PUBLICATION {quoted} ADD TABLE {};", table.name));
@@ -173,15 +194,34 @@ impl Facts {
         warnings
     }
 
-    /// The identities that a position depends on; tables that do not exist are left out.
+    /// A table that a pattern fits, and that was published but no longer is.
+    #[must_use]
+    pub(super) fn taken_out(&self, before: &SourceIdentity) -> Option<(Reason, String)> {
+        let SourceIdentity::Postgres { tables, publication, .. } = before;
+        let present = self.publication.as_ref()?;
+        let matched = self.tables.iter().filter_map(|(_, table)| table.as_ref()).filter(|table| table.is_matched);
+        let mut uncovered = matched.filter(|table| present.membership(table).is_none());
+        let was_published = |table: &&TableFacts| tables.iter().any(|old| old.oid == table.oid);
+        let table = uncovered.find(was_published)?;
+        let message = format!(
+            "table \"{}\" was taken out of publication \"{publication}\": rows written meanwhile are not published",
+            table.name.plain()
+        );
+        Some((Reason::TableNotPublished, message))
+    }
+
+    /// The identities that a position depends on; tables that do not exist are left out. So are those that a pattern fits
+    /// and that are published because of where they are: they may come and go.
     #[must_use]
     pub(super) fn table_identities(&self) -> Vec<TableIdentity> {
         let Some(publication) = &self.publication else { return Vec::new() };
         let identity = |table: &TableFacts| {
             let membership_oid = publication.membership(table).and_then(|membership| membership.oid);
-            TableIdentity { name: table.name.plain(), oid: table.oid, membership_oid }
+            let is_part = !table.is_matched || membership_oid.is_some();
+            is_part.then(|| TableIdentity { name: table.name.plain(), oid: table.oid, membership_oid })
         };
-        let mut tables: Vec<_> = self.tables.iter().filter_map(|(_, table)| table.as_ref().map(identity)).collect();
+        let mut tables: Vec<_> =
+            self.tables.iter().filter_map(|(_, table)| table.as_ref().and_then(identity)).collect();
         tables.sort();
         tables
     }

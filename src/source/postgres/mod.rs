@@ -24,6 +24,7 @@ mod error;
 mod guard;
 mod inspect;
 mod login;
+mod newcomers;
 mod password;
 pub mod pgoutput;
 mod reader;
@@ -61,7 +62,7 @@ use crate::change::{Batch, Cell, Ignored, Item};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
 use crate::source::{Source, SourceError, Terminal};
-use crate::state::{Gap, Reason, StatusBoard};
+use crate::state::{Gap, Reason, Status, StatusBoard};
 
 /// A read of at least this many bytes means that more is waiting.
 const GULP_BYTES: usize = 16 << 10;
@@ -155,13 +156,13 @@ impl Slot {
     /// A terminal state if events may be missing.
     pub fn verify(self, record: Option<&PositionRecord>) -> Result<PostgresSource, SourceError> {
         let Self { settings, attachment } = self;
-        let Attachment { session, client, standing, all_are_outboxes, .. } = attachment;
+        let Attachment { session, client, standing, gone, .. } = attachment;
         let names: &Names = &settings.names;
         if let Some(record) = record {
             standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
         }
         let SourceIdentity::Postgres { tables, .. } = &standing.identity;
-        let relations = Relations::new(&settings.tables, tables, all_are_outboxes);
+        let relations = Relations::new(settings.all_tables(), &settings.patterns, tables, gone);
         info!(slot = names.slot, position = %standing.slot, "streaming begins");
         let watched = Watched {
             identity: standing.identity.clone(),
@@ -211,7 +212,7 @@ pub struct PostgresSource {
 /// a cancelled read does not begin it again.
 enum Pending {
     /// Which table's partition is this?
-    Root(RelationMessage, JoinHandle<Result<(Option<u32>, Bases), SourceError>>),
+    Root(RelationMessage, JoinHandle<Result<(Option<catalog::Root>, Bases), SourceError>>),
     /// What does the server's last word mean?
     Verdict(JoinHandle<SourceError>),
 }
@@ -285,6 +286,10 @@ impl Source for PostgresSource {
 
     fn verified(&self) -> Position {
         Position::Postgres(self.watch.verified())
+    }
+
+    fn status(&self) -> Status {
+        self.watch.status().unwrap_or_else(Status::streaming)
     }
 
     fn retained_bytes(&self) -> Option<u64> {
@@ -423,14 +428,14 @@ impl PostgresSource {
     /// asked whose partition it is and what its types are made of.
     fn announced(&mut self, message: RelationMessage) -> Result<(), SourceError> {
         let oid = message.oid;
-        let is_configured = self.relations.is_configured(oid);
+        let configured = self.relations.configured(&message);
         let types: Vec<u32> = message.columns.iter().map(|column| column.type_oid).collect();
-        if is_configured && types::question(types.iter().copied()).is_none() {
-            let announced = self.relations.announce(&message, Some(oid), &Bases::default());
+        if configured.is_some() && types::question(types.iter().copied()).is_none() {
+            let announced = self.relations.announce(&message, configured, &Bases::default());
             return announced.map_err(|error| self.not_understood(error.to_string()));
         }
         let settings = Arc::clone(&self.settings);
-        let task = tokio::spawn(async move { types::look_up(&settings, oid, is_configured, types).await });
+        let task = tokio::spawn(async move { types::look_up(&settings, oid, configured, types).await });
         self.pending = Some(Pending::Root(message, task));
         Ok(())
     }

@@ -3,23 +3,15 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
 use tracing::warn;
 
 use super::address::Address;
 use super::settings::ConnectSettings;
 use crate::config::secret::Secret;
+use crate::secret_command::{self, SecretCommandError};
 use crate::source::SourceError;
 use crate::state::Reason;
-
-/// Longest time for the command that prints the password.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Longest output of the command: a token has a few thousand characters.
-const OUTPUT_LIMIT: u64 = 64 << 10;
 
 /// All that may hold it. The first that is set counts.
 #[derive(Clone, Debug, Default)]
@@ -81,35 +73,15 @@ async fn read(path: &Path) -> io::Result<String> {
     tokio::fs::read_to_string(path).await
 }
 
-/// Runs the command. What it prints to standard error may hold secrets, so it is not shown.
+/// Runs the command.
 async fn run(program: &str, arguments: &[String]) -> Result<Secret, SourceError> {
-    let failed = |message: String| SourceError::Connection {
-        reason: Reason::AuthenticationFailed,
-        message: format!("the password command \"{program}\" {message}"),
-        source: None,
-    };
-    let mut command = tokio::process::Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| {
-        let message = format!("could not run the password command \"{program}\": {error}");
-        refuse(message, "correct option \"source.postgres.password-command\"")
-    })?;
-    let output = async {
-        let mut text = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            stdout.take(OUTPUT_LIMIT).read_to_string(&mut text).await?;
+    secret_command::run(program, arguments).await.map_err(|error| {
+        let message = format!("the password command \"{program}\" {error}");
+        match error {
+            SecretCommandError::NotStarted(_) => refuse(message, "correct option \"source.postgres.password-command\""),
+            _ => SourceError::Connection { reason: Reason::AuthenticationFailed, message, source: None },
         }
-        io::Result::Ok((text, child.wait().await?))
-    };
-    match tokio::time::timeout(COMMAND_TIMEOUT, output).await {
-        Err(_) => Err(failed(format!("did not end within {COMMAND_TIMEOUT:?}"))),
-        Ok(Err(error)) => Err(failed(format!("failed: {error}"))),
-        Ok(Ok((_, status))) if !status.success() => Err(failed(format!("failed: {status}"))),
-        Ok(Ok((text, _))) => match text.trim_end_matches(['\r', '\n']) {
-            "" => Err(failed("printed nothing".to_owned())),
-            password => Ok(Secret::new(password)),
-        },
-    }
+    })
 }
 
 /// Reads a password file of libpq, unless others may read it too (PostgreSQL manual, "The Password File").

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::catalog::Root;
 use super::pgoutput::RelationMessage;
 use super::types::Bases;
 use crate::change::{Column, Relation};
-use crate::config::TableName;
+use crate::config::{TableName, TablePattern};
 use crate::sink::positions::TableIdentity;
 
 /// What a table of the stream is to us.
@@ -27,8 +28,21 @@ pub(super) enum Known {
 pub(super) struct Relations {
     known: HashMap<u32, Known>,
     outboxes: HashMap<u32, TableName>,
-    /// Whether every table of the publication is an outbox.
-    all_are_outboxes: bool,
+    /// Patterns of further outboxes, which may be made at any time.
+    patterns: Vec<TablePattern>,
+    /// What a table is that has gone.
+    gone: Gone,
+}
+
+/// What a table is that the catalogue no longer has, if it is none of the outboxes by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// A partition of an outbox: the publication holds nothing else.
+    Partition,
+    /// None of ours: outboxes have no partitions, or rows of those come under the outbox's own name.
+    Other,
+    /// That cannot be told.
+    Unknown,
 }
 
 /// A number that no relation of this process has had: the router outlives the sessions, and remembers by it which cell is
@@ -52,12 +66,17 @@ pub(super) struct GoneTable {
 }
 
 impl Relations {
-    /// Begins with the configured tables and their OIDs.
+    /// Begins with the known tables and their OIDs, and the patterns of others.
     #[must_use]
-    pub(super) fn new(tables: &[TableName], identities: &[TableIdentity], all_are_outboxes: bool) -> Self {
+    pub(super) fn new<'a>(
+        tables: impl Iterator<Item = &'a TableName>,
+        patterns: &[TablePattern],
+        identities: &[TableIdentity],
+        gone: Gone,
+    ) -> Self {
         let oid = |name: &TableName| identities.iter().find(|table| table.name == name.plain()).map(|table| table.oid);
-        let outboxes = tables.iter().filter_map(|name| Some((oid(name)?, name.clone()))).collect();
-        Self { known: HashMap::new(), outboxes, all_are_outboxes }
+        let outboxes = tables.filter_map(|name| Some((oid(name)?, name.clone()))).collect();
+        Self { known: HashMap::new(), outboxes, patterns: patterns.to_vec(), gone }
     }
 
     /// The table of this OID, if the stream has announced it.
@@ -68,8 +87,20 @@ impl Relations {
 
     /// Whether the OID is that of a configured table: no question to the catalogue is needed.
     #[must_use]
-    pub(super) fn is_configured(&self, oid: u32) -> bool {
+    fn is_configured(&self, oid: u32) -> bool {
         self.outboxes.contains_key(&oid)
+    }
+
+    /// What is known of an announced table without asking the catalogue: that it is one of the outboxes.
+    pub(super) fn configured(&self, message: &RelationMessage) -> Option<Root> {
+        self.is_configured(message.oid).then(|| Root {
+            oid: message.oid,
+            name: TableName { schema: message.schema.clone(), table: message.table.clone() },
+        })
+    }
+
+    fn matches(&self, name: &TableName) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(&name.schema, &name.table))
     }
 
     /// Takes in an announcement, which replaces an earlier one of the same OID. `root` is what the catalogue calls the
@@ -81,12 +112,15 @@ impl Relations {
     pub(super) fn announce(
         &mut self,
         message: &RelationMessage,
-        root: Option<u32>,
+        root: Option<Root>,
         bases: &Bases,
     ) -> Result<(), GoneTable> {
         let outbox = match root {
-            Some(root) => self.outboxes.get(&root).cloned(),
-            None => Some(self.of_gone_table(message)?),
+            Some(root) => {
+                let matched = self.matches(&root.name).then_some(root.name);
+                self.outboxes.get(&root.oid).cloned().or(matched)
+            }
+            None => self.of_gone_table(message)?,
         };
         let name = outbox.clone().unwrap_or(TableName { schema: message.schema.clone(), table: message.table.clone() });
         let relation = Arc::new(Relation {
@@ -108,14 +142,21 @@ impl Relations {
     }
 
     /// A table that the catalogue no longer has, but the log still does.
-    fn of_gone_table(&self, message: &RelationMessage) -> Result<TableName, GoneTable> {
+    fn of_gone_table(&self, message: &RelationMessage) -> Result<Option<TableName>, GoneTable> {
         let same_name = |name: &&TableName| name.schema == message.schema && name.table == message.table;
         if let Some(name) = self.outboxes.values().find(same_name) {
-            return Ok(name.clone());
+            return Ok(Some(name.clone()));
+        }
+        let name = TableName { schema: message.schema.clone(), table: message.table.clone() };
+        if self.matches(&name) {
+            return Ok(Some(name));
         }
         let RelationMessage { oid, schema, table, .. } = message.clone();
-        let any = self.outboxes.values().next().filter(|_| self.all_are_outboxes);
-        any.cloned().ok_or(GoneTable { schema, table, oid })
+        match (self.gone, self.outboxes.values().next()) {
+            (Gone::Other, _) => Ok(None),
+            (Gone::Partition, Some(outbox)) => Ok(Some(outbox.clone())),
+            (Gone::Partition, None) | (Gone::Unknown, _) => Err(GoneTable { schema, table, oid }),
+        }
     }
 }
 
@@ -132,9 +173,10 @@ mod tests {
             table: table.to_owned(),
             columns: Vec::new(),
         };
-        let serial = |table| {
-            let mut relations = Relations::new(&[], &[], false);
-            relations.announce(&message(table), Some(1), &Bases::default()).unwrap();
+        let serial = |table: &str| {
+            let mut relations = Relations::new([].iter(), &[], &[], Gone::Unknown);
+            let name = TableName { schema: "public".to_owned(), table: table.to_owned() };
+            relations.announce(&message(table), Some(Root { oid: 1, name }), &Bases::default()).unwrap();
             match relations.get(1) {
                 Some(Known::Other(relation) | Known::Outbox(relation)) => relation.serial,
                 None => panic!("not known"),

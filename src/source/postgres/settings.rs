@@ -8,7 +8,7 @@ use super::address::{Address, SessionKind};
 use super::password::PasswordSource;
 use super::url::{self, ChannelBinding, UrlError};
 use crate::config::names::{self, MAX_IDENTIFIER_BYTES};
-use crate::config::{Config, PostgresConfig, Start, TableName};
+use crate::config::{Config, PostgresConfig, Start, TableName, TablePattern};
 use crate::route::TableCheck;
 use crate::tls::TlsSettings;
 
@@ -114,8 +114,12 @@ pub struct PostgresSettings {
     pub failover_slot: bool,
     /// Longest silence of the server before the connection is given up.
     pub silence_timeout: Duration,
-    /// The outbox tables.
+    /// The outbox tables that are configured by name.
     pub tables: Vec<TableName>,
+    /// Patterns of further ones.
+    pub patterns: Vec<TablePattern>,
+    /// The tables that the patterns fitted when the server was reached.
+    pub found: Vec<TableName>,
     /// The columns that every outbox table must have.
     pub columns: Vec<String>,
     /// Further columns that become headers where a table has them.
@@ -135,6 +139,9 @@ impl PostgresSettings {
     /// [`UrlError`]
     pub fn new(config: &Config, postgres: &PostgresConfig) -> Result<Self, UrlError> {
         let slot = postgres.slot(&config.name);
+        let (patterns, names): (Vec<_>, Vec<_>) =
+            config.outbox.tables.iter().partition(|text| TablePattern::is_one(text));
+        let (patterns, names) = (patterns.into_iter(), names.into_iter());
         Ok(Self {
             connect: ConnectSettings::new(postgres, &names::default_object_name(&config.name))?,
             names: Names {
@@ -147,13 +154,28 @@ impl PostgresSettings {
             start: postgres.start,
             failover_slot: postgres.failover_slot,
             silence_timeout: postgres.silence_timeout,
-            tables: config.outbox.tables.iter().filter_map(|name| TableName::parse(name).ok()).collect(),
+            tables: names.filter_map(|name| TableName::parse(name).ok()).collect(),
+            patterns: patterns.filter_map(|text| TablePattern::parse(text).ok()).collect(),
+            found: Vec::new(),
             columns: config.required_columns(),
             optional_columns: config.optional_columns(),
             start_where: config.outbox.start_where.clone(),
             start_order_by: config.outbox.start_order_by.clone(),
             types: Arc::new(TableCheck::new(config)),
         })
+    }
+}
+
+impl PostgresSettings {
+    /// The tables that are known: those configured by name, and those that patterns fitted.
+    pub(super) fn all_tables(&self) -> impl Iterator<Item = &TableName> {
+        self.tables.iter().chain(&self.found)
+    }
+
+    /// Whether a pattern fits the table.
+    #[must_use]
+    pub(super) fn is_matched(&self, table: &TableName) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(&table.schema, &table.table))
     }
 }
 

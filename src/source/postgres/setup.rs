@@ -59,7 +59,7 @@ pub fn steps(settings: &PostgresSettings) -> Vec<Step> {
             ),
         },
     ];
-    let mut schemas: Vec<&str> = settings.tables.iter().map(|table| table.schema.as_str()).collect();
+    let mut schemas: Vec<&str> = settings.all_tables().map(|table| table.schema.as_str()).collect();
     schemas.sort_unstable();
     schemas.dedup();
     for schema in schemas {
@@ -69,7 +69,7 @@ pub fn steps(settings: &PostgresSettings) -> Vec<Step> {
             statement: format!("GRANT USAGE ON SCHEMA {} TO {role_name};", quote_identifier(schema)),
         });
     }
-    for table in &settings.tables {
+    for table in settings.all_tables() {
         steps.push(Step {
             what: format!("role \"{role}\" may read table \"{}\"", table.plain()),
             is_done: format!("has_table_privilege({role_text}, {}, 'SELECT')", quote_literal(&table.to_string())),
@@ -89,7 +89,7 @@ fn publication_steps(settings: &PostgresSettings) -> Vec<Step> {
         is_done: format!("EXISTS (SELECT FROM pg_publication WHERE pubname = {text})"),
         statement: publication_statement(settings),
     }];
-    for table in &settings.tables {
+    for table in settings.all_tables() {
         steps.push(Step {
             what: format!("publication \"{name}\" includes table \"{}\"", table.plain()),
             is_done: format!(
@@ -146,19 +146,28 @@ pub fn script(settings: &PostgresSettings) -> String {
 }
 
 /// A connection that makes what is needed.
-pub struct Setup<'a> {
-    settings: &'a PostgresSettings,
+pub struct Setup {
+    /// With the tables that patterns fit.
+    pub settings: PostgresSettings,
     session: SqlSession,
 }
 
-impl<'a> Setup<'a> {
+impl Setup {
     /// Connects as `who`, which may be an administrator, and sees that the tables exist.
     ///
     /// # Errors
     /// The server cannot be reached or refuses the login; a table is missing or lacks columns.
-    pub async fn connect(settings: &'a PostgresSettings, who: &ConnectSettings) -> Result<Self, SourceError> {
+    pub async fn connect(settings: &PostgresSettings, who: &ConnectSettings) -> Result<Self, SourceError> {
         let (who, session) = reach_any(who).await?;
         let facts = read_facts(&session, settings).await?;
+        let mut settings = settings.clone();
+        let found = facts.tables.iter().filter_map(|(_, table)| table.as_ref()).filter(|table| table.is_matched);
+        settings.found = found.map(|table| table.name.clone()).collect();
+        if settings.all_tables().next().is_none() {
+            let message = format!("no table in database \"{}\" fits the patterns", who.database);
+            let hint = "create one, or correct option \"outbox.tables\"".to_owned();
+            return Err(SourceError::Configuration { reason: Reason::Configuration, message, hint });
+        }
         let missing: Vec<String> = facts
             .tables
             .iter()

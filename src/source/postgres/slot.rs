@@ -58,7 +58,7 @@ pub(super) fn check(settings: &PostgresSettings, slot: &SlotFacts, lost: Option<
 /// A slot that somebody made for us is taken as it is; rows committed before it are not in it.
 pub(super) async fn announce_adoption(session: &SqlSession, settings: &PostgresSettings, slot: &SlotFacts) {
     let position = slot.confirmed.unwrap_or_default();
-    for table in &settings.tables {
+    for table in settings.all_tables() {
         // a count may take long on a large table, and the right to read it is not needed for streaming
         let sql = format!("SELECT count(*) FROM (SELECT FROM {table} LIMIT 100000) AS some");
         let count = tokio::time::timeout(Duration::from_secs(5), session.client.query_one(&sql, &[])).await;

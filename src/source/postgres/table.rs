@@ -170,6 +170,7 @@ mod tests {
             is_partitioned: false,
             columns,
             described: Vec::new(),
+            is_matched: false,
         }
     }
 

@@ -129,14 +129,14 @@ pub(super) fn question(oids: impl IntoIterator<Item = u32>) -> Option<String> {
 pub(super) async fn look_up(
     settings: &PostgresSettings,
     table: u32,
-    is_configured: bool,
+    configured: Option<catalog::Root>,
     types: Vec<u32>,
-) -> Result<(Option<u32>, Bases), SourceError> {
+) -> Result<(Option<catalog::Root>, Bases), SourceError> {
     let session = sql::SqlSession::connect(&settings.connect).await?;
     let failed = |error| error::from_driver("look up a table's partitions and types", &settings.connect, error);
-    let root = match is_configured {
-        true => Some(table),
-        false => catalog::partition_root(&session.client, table).await.map_err(failed)?,
+    let root = match configured {
+        Some(root) => Some(root),
+        None => catalog::partition_root(&session.client, table).await.map_err(failed)?,
     };
     Ok((root, Bases::ask(&session.client, types).await.map_err(failed)?))
 }

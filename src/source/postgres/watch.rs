@@ -3,8 +3,8 @@
 //! PostgreSQL says nothing in the stream when a table leaves the publication, and from version 18 on only a warning when
 //! the publication has gone. And a server that was asked to stop waits for its subscribers, so the relay must notice.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -15,13 +15,14 @@ use tracing::debug;
 use super::catalog::{self, SlotFacts};
 use super::error::{ServerError, from_driver, from_server};
 use super::guard::difference;
-use super::inspect::{self, Facts, refusal};
+use super::inspect::{self, Facts, Finding, refusal};
+use super::newcomers::Newcomers;
 use super::settings::PostgresSettings;
 use super::sql::SqlSession;
 use crate::position::{Lsn, Position};
 use crate::sink::positions::SourceIdentity;
 use crate::source::{SourceError, Terminal};
-use crate::state::{Gap, Reason};
+use crate::state::{Gap, Phase, Reason, Status};
 
 /// How often the end of the SQL session is looked for: the first sign of a server that stops.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -48,6 +49,8 @@ struct Shared {
     retained: AtomicI64,
     /// When the server last answered, in milliseconds since the watch began.
     answered: AtomicU64,
+    /// Tables that patterns fit and that are not published.
+    unpublished: Mutex<Option<Finding>>,
 }
 
 /// What a watch looks at.
@@ -74,9 +77,11 @@ impl Watch {
             verified: AtomicU64::new(watched.begin.0),
             retained: AtomicI64::new(-1),
             answered: AtomicU64::new(0),
+            unpublished: Mutex::default(),
         });
         let begun = Instant::now();
-        let watcher = Watcher { session, settings, watched, begun, shared: Arc::clone(&shared) };
+        let newcomers = Newcomers::new(&settings);
+        let watcher = Watcher { session, settings, watched, begun, newcomers, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let alarm = watcher.run().await;
             // the receiver has gone when the stream ended first
@@ -101,6 +106,15 @@ impl Watch {
     /// Tells what the source has confirmed.
     pub(super) fn set_confirmed(&self, lsn: Lsn) {
         self.shared.confirmed.store(lsn.0, Ordering::Relaxed);
+    }
+
+    /// What a person has to do although the stream goes on.
+    #[must_use]
+    pub(super) fn status(&self) -> Option<Status> {
+        let unpublished = self.shared.unpublished.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let mut status = Status::new(Phase::Blocked, unpublished.reason, unpublished.message);
+        status.hint = Some(unpublished.hint);
+        Some(status)
     }
 
     /// What was confirmed when the catalogue was last found in order.
@@ -133,6 +147,7 @@ struct Watcher {
     settings: Arc<PostgresSettings>,
     watched: Watched,
     begun: Instant,
+    newcomers: Newcomers,
     shared: Arc<Shared>,
 }
 
@@ -182,6 +197,8 @@ impl Watcher {
             let application_name = &self.settings.connect.application_name;
             return Ok(refusal(&[inspect::synchronous(&facts.server.standby_names, application_name)]));
         }
+        let unpublished = self.newcomers.look(client, &facts, &self.settings).await?;
+        *self.shared.unpublished.lock().unwrap_or_else(PoisonError::into_inner) = unpublished;
         let Some((reason, message)) = changed(&facts, &self.settings, &self.watched.identity) else {
             self.shared.verified.store(confirmed.0, Ordering::Relaxed);
             return Ok(None);
@@ -226,6 +243,9 @@ pub(super) fn changed(
             let message = format!("table \"{}\" was dropped or renamed", name.plain());
             return Some((Reason::TableRemade, message));
         }
+    }
+    if let Some(taken_out) = facts.taken_out(identity) {
+        return Some(taken_out);
     }
     let now = SourceIdentity::Postgres {
         system_id,

@@ -261,10 +261,17 @@ impl PrivateKafka {
     /// Starts it for the first time, with these lines more in its configuration.
     #[track_caller]
     pub(crate) fn start_with(&self, configuration: &str) {
+        self.start_with_jvm(configuration, "");
+    }
+
+    /// The same with further options of the Java machine.
+    #[track_caller]
+    pub(crate) fn start_with_jvm(&self, configuration: &str, jvm: &str) {
         let mut command = script("kafka.sh");
         command.arg("start").arg(&self.dir).arg(self.port.to_string());
         command.env("KAFKA_JARS", variable("OUTBOX_TEST_KAFKA_JARS"));
         command.env("KAFKA_PROPS", format!("auto.create.topics.enable=false\n{configuration}"));
+        command.env("KAFKA_JVM_MORE", jvm);
         must_run(&mut command);
     }
 

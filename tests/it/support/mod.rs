@@ -3,6 +3,7 @@
 pub(crate) mod case;
 pub(crate) mod certificates;
 pub(crate) mod config;
+pub(crate) mod issuer;
 pub(crate) mod kafka;
 pub(crate) mod outboxd;
 pub(crate) mod postgres;
