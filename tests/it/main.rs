@@ -31,6 +31,7 @@ mod kafka;
 mod kafka_secure;
 mod kafka_sink;
 mod liveness;
+mod parity;
 mod refused;
 mod roles;
 mod shape;

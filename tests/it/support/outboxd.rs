@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Config, eventually, free_port, signal, within};
+use super::{Config, Kafka, eventually, free_port, signal, within};
 
 /// An answer of `/readyz`.
 #[derive(Clone, Debug)]
@@ -65,11 +65,25 @@ impl Outboxd {
     /// Starts `outboxd run` with the text of a configuration file.
     #[track_caller]
     pub(crate) fn start_text(text: &str, port: u16) -> Self {
+        Self::launch("outboxd.toml", text, &[], port)
+    }
+
+    /// Starts `outboxd run` with the JSON of a Debezium connector.
+    #[track_caller]
+    pub(crate) fn start_connector(connector: &Value, kafka: &Kafka) -> Self {
+        let port = free_port();
+        let http = format!("127.0.0.1:{port}");
+        let arguments = ["--bootstrap-servers", &kafka.bootstrap, "--http-listen", &http, "--log-level", "debug"];
+        Self::launch("connector.json", &connector.to_string(), &arguments, port)
+    }
+
+    #[track_caller]
+    fn launch(file: &str, text: &str, arguments: &[&str], port: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("outboxd.toml");
+        let file = dir.path().join(file);
         std::fs::write(&file, text).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_outboxd"));
-        command.arg("run").arg("--config").arg(&file).current_dir(dir.path()).stdin(Stdio::null());
+        command.arg("run").arg("--config").arg(&file).args(arguments).current_dir(dir.path()).stdin(Stdio::null());
         command.stdout(File::create(dir.path().join("stdout")).unwrap());
         command.stderr(File::create(dir.path().join("stderr")).unwrap());
         for (name, _) in std::env::vars_os() {
