@@ -31,7 +31,8 @@ impl Bytes {
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     pub(super) topic: String,
-    pub(super) partition: i32,
+    /// `None` for a record without key: it goes anywhere.
+    pub(super) partition: Option<i32>,
     pub(super) key: Option<Bytes>,
     pub(super) value: Option<Bytes>,
     pub(super) headers: Vec<(String, Option<Bytes>)>,
@@ -55,7 +56,7 @@ impl Record {
         };
         Self {
             topic: rec.topic.replace(prefix, "{prefix}"),
-            partition: rec.partition,
+            partition: rec.key.as_ref().map(|_| rec.partition),
             key: bytes(&rec.key),
             value: bytes(&rec.value),
             headers: rec.headers.iter().map(header).collect(),
