@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    ColumnsConfig, Config, DeliveryConfig, Guarantee, HttpConfig, KafkaConfig, LogConfig, LogFormat, MissingColumns,
-    OnRowError, OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig, SinkConfig, SourceConfig, Start,
-    StdoutConfig,
+    ColumnsConfig, Config, DeliveryConfig, Guarantee, HttpConfig, KafkaConfig, LogConfig, LogFormat, OnRowError,
+    OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig, SinkConfig, SourceConfig, Start, StdoutConfig,
 };
 use crate::config::secret::Secret;
 
@@ -64,16 +63,7 @@ impl Default for ColumnsConfig {
             route_by: "aggregatetype".to_owned(),
             payload: "payload".to_owned(),
             timestamp: None,
-        }
-    }
-}
-
-impl Default for RecordConfig {
-    fn default() -> Self {
-        Self {
-            topic: "outbox.event.${routedByValue}".to_owned(),
-            headers: Vec::new(),
-            missing_columns: MissingColumns::default(),
+            tracing_context: None,
         }
     }
 }

@@ -204,7 +204,10 @@ mod tests {
                 "o.toml:6: unknown option \"sinks\"",
                 "did you mean \"sink\"?",
                 "o.toml:9: unknown option \"record.frobnicate\"",
-                "[record] knows: topic, headers, missing-columns",
+                "[record] knows: topic, topic-regex, headers, envelope, partition, missing-columns, key-format, \
+                 key-delegate, value-format, value-delegate, header-format, tombstone-on-empty, expand-json, \
+                 expand-json-null, expand-json-empty-array, context-headers, legacy-prefix, binary-as, decimal-as, \
+                 time-format, timestamp",
             ]
         );
     }
@@ -322,7 +325,7 @@ mod tests {
                 "outbox.tables: \"a.\"b\"\" is there twice",
                 "outbox.columns.id: is empty",
                 "record.topic: \"${name}\" is no placeholder: the only one is ${routedByValue}",
-                "record.headers: \"a:\" has no header name after the colon",
+                "record.headers: \"a:\" has no name after the colon",
                 "sink: there are two",
                 "sink.kafka.bootstrap-servers: \"PLAINTEXT://k:9092\" has a scheme",
                 "sink.kafka.bootstrap-servers: \"k:0\" is not host:port",

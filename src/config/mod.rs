@@ -15,9 +15,11 @@ pub mod options;
 mod placeholder;
 #[cfg(test)]
 mod readme;
+pub mod record;
 pub mod secret;
 mod tree;
 pub mod validate;
+mod validate_record;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,6 +31,10 @@ use serde::Deserialize;
 pub use error::{ConfigError, Finding};
 pub use load::Overrides;
 pub use names::{HeaderColumn, TableName};
+pub use record::{
+    BinaryAs, DecimalAs, Delegate, ExpandEmpty, ExpandJson, HeaderFormat, KeyFormat, MissingColumns, RecordConfig,
+    RecordTime, TimeFormat, ValueFormat,
+};
 pub use validate::{OptionCheck, SinkChecks};
 
 use secret::Secret;
@@ -64,28 +70,34 @@ impl Config {
     /// The columns without which a row cannot become a record, each once.
     #[must_use]
     pub fn required_columns(&self) -> Vec<String> {
-        let ColumnsConfig { id, key, route_by, payload, timestamp } = &self.outbox.columns;
+        let ColumnsConfig { id, key, route_by, payload, timestamp, tracing_context: _ } = &self.outbox.columns;
         let mut columns = vec![id.clone(), key.clone(), route_by.clone(), payload.clone()];
         columns.extend(timestamp.clone());
         if self.record.missing_columns == MissingColumns::Error {
-            let headers = self.record.headers.iter().filter_map(|entry| HeaderColumn::parse(entry).ok());
-            columns.extend(headers.map(|entry| entry.column));
+            columns.extend(self.placed_columns());
         }
         columns.sort();
         columns.dedup();
         columns
     }
 
-    /// The columns that become headers where a table has them, each once.
+    /// The columns that become part of a record where a table has them, each once.
     #[must_use]
     pub fn optional_columns(&self) -> Vec<String> {
         let required = self.required_columns();
-        let headers = self.record.headers.iter().filter_map(|entry| HeaderColumn::parse(entry).ok());
-        let mut columns: Vec<String> = headers.map(|entry| entry.column).collect();
+        let mut columns = self.placed_columns();
+        columns.extend(self.outbox.columns.tracing_context.clone());
         columns.retain(|column| !required.contains(column));
         columns.sort();
         columns.dedup();
         columns
+    }
+
+    /// The columns that `record` places: headers, envelope, partition.
+    fn placed_columns(&self) -> Vec<String> {
+        let placed = self.record.headers.iter().chain(&self.record.envelope);
+        let placed = placed.filter_map(|entry| HeaderColumn::parse(entry).ok()).map(|entry| entry.column);
+        placed.chain(self.record.partition.clone()).collect()
     }
 }
 
@@ -207,31 +219,10 @@ pub struct ColumnsConfig {
     pub route_by: String,
     /// Column of the record's value.
     pub payload: String,
-    /// Column of the record's time. Unset: the commit time.
+    /// Column of the record's time. Unset: `record.timestamp` says.
     pub timestamp: Option<String>,
-}
-
-/// `[record]`
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct RecordConfig {
-    /// Topic; `${routedByValue}` stands for the value of the column `route-by`.
-    pub topic: String,
-    /// Further columns that become headers: `column` or `column:header-name`.
-    pub headers: Vec<String>,
-    /// What happens when a column of `headers` is not in the table.
-    pub missing_columns: MissingColumns,
-}
-
-/// What happens when a column of `record.headers` is not in the table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MissingColumns {
-    /// It is an error.
-    #[default]
-    Error,
-    /// The header is left out.
-    Ignore,
+    /// Column with a `java.util.Properties` text, whose `traceparent` and `tracestate` become headers in front of `id`.
+    pub tracing_context: Option<String>,
 }
 
 /// Where records go: exactly one of the tables.

@@ -89,7 +89,7 @@ impl HeaderColumn {
         check_identifier(&column).map_err(|problem| error(&problem))?;
         let header = rest.map_or_else(|| column.clone(), |rest| rest.trim().to_owned());
         if header.is_empty() {
-            return Err(error("has no header name after the colon"));
+            return Err(error("has no name after the colon"));
         }
         if let Some(placement) = header.split(':').next()
             && ["header", "envelope", "partition"].contains(&placement)

@@ -41,9 +41,28 @@ pub const OPTIONS: &[OptionInfo] = &[
     option("outbox.columns.route-by", "text", Some("\"aggregatetype\"")),
     option("outbox.columns.payload", "text", Some("\"payload\"")),
     option("outbox.columns.timestamp", "text", None),
+    option("outbox.columns.tracing-context", "text", None),
     option("record.topic", "text", Some("\"outbox.event.${routedByValue}\"")),
+    option("record.topic-regex", "Java regex", Some("\"(?<routedByValue>.*)\"")),
     option("record.headers", "list of text", Some("[]")),
+    option("record.envelope", "list of text", Some("[]")),
+    option("record.partition", "text", None),
     option("record.missing-columns", "error, ignore", Some("\"error\"")),
+    option("record.key-format", "string, json, bytes, int32, int64", Some("\"string\"")),
+    option("record.key-delegate", "none, string, json", Some("\"none\"")),
+    option("record.value-format", "string, json, bytes", Some("\"string\"")),
+    option("record.value-delegate", "none, string, json", Some("\"none\"")),
+    option("record.header-format", "simple, json", Some("\"simple\"")),
+    option("record.tombstone-on-empty", "true, false", Some("false")),
+    option("record.expand-json", "off, debezium, raw", Some("\"off\"")),
+    option("record.expand-json-null", "ignore, keep", Some("\"ignore\"")),
+    option("record.expand-json-empty-array", "ignore, keep", Some("\"ignore\"")),
+    option("record.context-headers", "true, false", Some("false")),
+    option("record.legacy-prefix", "text", None),
+    option("record.binary-as", "raw, base64, base64-url-safe, hex", Some("\"raw\"")),
+    option("record.decimal-as", "precise, double, string", Some("\"precise\"")),
+    option("record.time-format", "debezium, iso", Some("\"debezium\"")),
+    option("record.timestamp", "commit, processing", Some("\"commit\"")),
     option("sink.kafka.bootstrap-servers", "text", None),
     option("sink.kafka.positions-topic", "text", Some("\"outboxd.positions\"")),
     option("sink.kafka.create-topics", "true, false", Some("true")),
@@ -257,7 +276,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_table_are_its_own() {
-        assert_eq!(keys_in("outbox.columns"), ["id", "key", "route-by", "payload", "timestamp"]);
+        assert_eq!(keys_in("outbox.columns"), ["id", "key", "route-by", "payload", "timestamp", "tracing-context"]);
         assert_eq!(keys_in("sink"), ["kafka", "stdout"]);
         assert!(is_table("sink.kafka") && !is_table("sink.kaf") && !is_table("name"));
     }

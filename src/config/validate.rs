@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::error::Findings;
-use super::names::{HeaderColumn, MAX_IDENTIFIER_BYTES, TableName, check_identifier};
+use super::names::{MAX_IDENTIFIER_BYTES, TableName, check_identifier};
+use super::validate_record::record;
 use super::{Config, Guarantee, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig};
 
 /// Looks at one option by name and value: what is wrong with it, if anything.
@@ -27,9 +28,6 @@ impl Default for SinkChecks {
         Self { option: |_, _| None, topic_config: |_, _| None }
     }
 }
-
-/// The placeholder of `record.topic`.
-pub const ROUTED_BY_VALUE: &str = "${routedByValue}";
 
 /// Longest name of a topic (Kafka, `Topic.java`).
 const MAX_TOPIC_BYTES: usize = 249;
@@ -156,6 +154,7 @@ fn outbox(config: &Config, findings: &mut Findings) {
         ("route-by", Some(&columns.route_by)),
         ("payload", Some(&columns.payload)),
         ("timestamp", columns.timestamp.as_ref()),
+        ("tracing-context", columns.tracing_context.as_ref()),
     ];
     for (key, column) in named {
         let option = format!("outbox.columns.{key}");
@@ -187,33 +186,8 @@ fn first_read(outbox: &OutboxConfig, findings: &mut Findings) {
     }
 }
 
-fn record(config: &Config, findings: &mut Findings) {
-    if let Some(problem) = topic_problem(&config.record.topic) {
-        let hint = "use letters, digits, dot, _ and -, and ${routedByValue} where the routing value goes";
-        findings.add("record.topic", problem, hint);
-    }
-    for entry in &config.record.headers {
-        if let Err(error) = HeaderColumn::parse(entry) {
-            findings.add("record.headers", error.to_string(), "write column or column:header-name");
-        }
-    }
-}
-
-/// What is wrong with `record.topic`, if anything.
-fn topic_problem(topic: &str) -> Option<String> {
-    if topic.is_empty() {
-        return Some("is empty".to_owned());
-    }
-    let fixed = topic.replace(ROUTED_BY_VALUE, "");
-    if let Some((_, rest)) = fixed.split_once("${") {
-        let name = rest.split('}').next().unwrap_or_default();
-        return Some(format!("\"${{{name}}}\" is no placeholder: the only one is {ROUTED_BY_VALUE}"));
-    }
-    if topic.contains(ROUTED_BY_VALUE) { topic_part_problem(&fixed) } else { topic_name_problem(&fixed) }
-}
-
 /// What is wrong with the name of a topic, if anything.
-fn topic_name_problem(name: &str) -> Option<String> {
+pub(super) fn topic_name_problem(name: &str) -> Option<String> {
     match name {
         "" => Some("is empty".to_owned()),
         "." | ".." => Some(format!("\"{name}\" is no name that Kafka allows")),
@@ -221,7 +195,7 @@ fn topic_name_problem(name: &str) -> Option<String> {
     }
 }
 
-fn topic_part_problem(part: &str) -> Option<String> {
+pub(super) fn topic_part_problem(part: &str) -> Option<String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if let Some(c) = part.chars().find(|c| !legal(*c)) {
         return Some(format!("'{}' is not allowed in a topic's name", c.escape_debug()));
