@@ -32,6 +32,7 @@ mod kafka_secure;
 mod kafka_sink;
 mod liveness;
 mod parity;
+mod presets;
 mod refused;
 mod roles;
 mod shape;
