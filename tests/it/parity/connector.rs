@@ -1,11 +1,12 @@
 //! A connector's JSON, and a real Kafka Connect to give it to.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Map, Value, json};
 
 use crate::support::postgres::Database;
-use crate::support::{eventually, must_run, variable};
+use crate::support::{Kafka, eventually, free_port, must_run, private_dir, script, variable};
 
 /// The whole JSON of a connector, as one posts it: the common properties, and those of a case.
 pub(super) fn connector_json(name: &str, db: &Database, prefix: &str, own: &Map<String, Value>) -> Value {
@@ -65,12 +66,28 @@ pub(super) fn prepare(db: &Database, table: &str, connectors: &[&str]) {
 /// A worker of Kafka Connect, reached by REST.
 pub(super) struct Connect {
     url: String,
+    /// Of one that belongs to a test.
+    dir: Option<PathBuf>,
 }
 
 impl Connect {
     /// The one that `tests/run --debezium` starts.
     pub(super) fn shared() -> Self {
-        Self { url: variable("OUTBOX_TEST_CONNECT") }
+        Self { url: variable("OUTBOX_TEST_CONNECT"), dir: None }
+    }
+
+    /// Starts one of this test's own, which it may kill.
+    pub(super) fn start(kafka: &Kafka) -> Self {
+        let (dir, port) = (private_dir("connect"), free_port());
+        let mut command = script("connect.sh");
+        command.arg("start").arg(&dir).arg(&kafka.bootstrap).env("CONNECT_PORT", port.to_string());
+        must_run(&mut command);
+        Self { url: format!("http://127.0.0.1:{port}"), dir: Some(dir) }
+    }
+
+    /// SIGKILL.
+    pub(super) fn kill9(&self) {
+        must_run(script("connect.sh").arg("kill").arg(self.dir.as_ref().expect("a worker of this test's own")));
     }
 
     fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
@@ -126,5 +143,14 @@ impl Connect {
         let trace = task["trace"].as_str().unwrap();
         let cause = trace.lines().rfind(|line| line.starts_with("Caused by: ")).or_else(|| trace.lines().next());
         Some(cause.unwrap().trim_start_matches("Caused by: ").to_owned())
+    }
+}
+
+impl Drop for Connect {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.dir {
+            let _ = script("connect.sh").arg("kill").arg(dir).status();
+            let _ = std::fs::remove_dir_all(dir);
+        }
     }
 }

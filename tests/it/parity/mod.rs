@@ -6,11 +6,12 @@
 //!                                        └─────────────▶ Debezium ──▶ records ─┴▶ equal, but for the listed differences
 //! ```
 //!
-//! [`recorded`] takes Debezium's side from `tests/data/parity/debezium.json`; [`beside_debezium`], with a real one, runs in
-//! `tests/run --debezium` and can write that file anew.
+//! [`recorded`] takes Debezium's side from `tests/data/parity/debezium.json`; [`beside_debezium`] and [`takeover`], with a
+//! real one, run in `tests/run --debezium`; the former can write that file anew.
 
 mod beside_debezium;
 mod cases;
 mod connector;
 mod recorded;
 mod records;
+mod takeover;
