@@ -21,24 +21,68 @@ pub enum ColumnType {
     Uuid,
     /// Booleans: `t` or `f`.
     Bool,
+    /// One bit: `0` or `1`.
+    Bit,
+    /// Strings of bits: `0101`.
+    Bits,
     /// 16-bit integers.
     Int16,
     /// 32-bit integers.
     Int32,
     /// 64-bit integers.
     Int64,
-    /// Binary floating point numbers.
-    Float,
-    /// Exact decimal numbers.
+    /// 32-bit floating point numbers.
+    Float32,
+    /// 64-bit floating point numbers.
+    Float64,
+    /// Exact decimal numbers whose number of digits behind the point is the column's.
     Numeric,
+    /// Exact decimal numbers, each with a number of digits of its own.
+    VariableNumeric,
     /// Binary strings; as text they are `\x` and hexadecimal digits.
     Bytes,
     /// Calendar days, ISO text.
     Date,
+    /// Time of day without time zone, ISO text; the number of digits of a second that the column keeps.
+    Time(u8),
+    /// Time of day with time zone, ISO text.
+    TimeTz,
     /// Date and time without time zone, ISO text; the number of digits of a second that the column keeps.
     Timestamp(u8),
-    /// Moments, ISO text in UTC.
-    TimestampTz,
+    /// Moments, ISO text in UTC; the number of digits of a second that the column keeps.
+    TimestampTz(u8),
+    /// Spans of time: `1 year 2 mons 3 days 04:05:06.789`.
+    Interval,
+    /// Arrays of such values, in PostgreSQL's text form.
+    Array(&'static Self),
+}
+
+impl ColumnType {
+    /// The type's name for people, as SQL has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Uuid => "uuid",
+            Self::Bool => "boolean",
+            Self::Bit | Self::Bits => "bit",
+            Self::Int16 => "smallint",
+            Self::Int32 => "integer",
+            Self::Int64 => "bigint",
+            Self::Float32 => "real",
+            Self::Float64 => "double precision",
+            Self::Numeric | Self::VariableNumeric => "numeric",
+            Self::Bytes => "binary",
+            Self::Date => "date",
+            Self::Time(_) => "time",
+            Self::TimeTz => "time with time zone",
+            Self::Timestamp(_) => "timestamp",
+            Self::TimestampTz(_) => "timestamp with time zone",
+            Self::Interval => "interval",
+            Self::Array(_) => "array",
+        }
+    }
 }
 
 /// One column of a relation.

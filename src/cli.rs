@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::{FalseyValueParser, StringValueParser, TypedValueParser};
+use clap::builder::{FalseyValueParser, PossibleValuesParser, StringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::resume::ResumeFrom;
@@ -34,8 +34,12 @@ A first run needs no file:
 
   outboxd run --source-url postgres://outboxd@localhost/shop --bootstrap-servers localhost:9092 --table public.outbox
 
-Flags win over environment variables, and both win over the file. While it runs, http://127.0.0.1:9464/ shows its state.")]
-    Run(Options),
+Flags win over environment variables, and both win over the file. While it runs, http://127.0.0.1:9464/ shows its state.
+
+A Debezium connector's JSON is taken as it is, with what stands in the Connect worker's file beside it:
+
+  outboxd run --config connector.json --worker-config connect-distributed.properties --dry-run")]
+    Run(RunOptions),
     /// Show the whole way on this machine: a shop, PostgreSQL, outboxd, a broker, a consumer
     #[cfg(feature = "demo")]
     #[command(after_help = "\
@@ -84,6 +88,18 @@ Says what is lost, and asks. Refuses while the slot is in use. The publication i
         #[command(subcommand)]
         command: ConfigCommand,
     },
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// Print the configuration as it would be used, and end; of a connector also what becomes of each property
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Where the configuration comes from.
+    #[command(flatten)]
+    pub options: Options,
 }
 
 /// Options of `setup`.
@@ -148,6 +164,44 @@ pub enum ConfigCommand {
     /// Load and validate the configuration, without connecting to anything
     #[command(after_help = "Every finding is shown, each with a hint. The exit code is 0 if there is none, else 2.")]
     Check(Options),
+    /// Write the configuration of a Debezium connector as TOML
+    #[command(after_help = "\
+The TOML goes to standard output. A password that stands in the connector does not: a variable takes its place, which the
+comment before it names. The exit code is 2 if something in the connector cannot be carried over.")]
+    Convert(ConvertOptions),
+}
+
+/// Options of `config convert`.
+#[derive(Debug, Args)]
+pub struct ConvertOptions {
+    /// The connector's file: JSON or .properties, also of Debezium Server
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// What goes with the connector.
+    #[command(flatten)]
+    pub connector: ConnectorOptions,
+
+    /// Kafka brokers to begin with: host:port, several separated by commas
+    #[arg(long, env = "OUTBOXD_BOOTSTRAP_SERVERS", value_name = "SERVERS")]
+    pub bootstrap_servers: Option<String>,
+
+    /// Outbox table as schema.table; may be repeated, or hold several separated by commas
+    #[arg(long = "table", env = "OUTBOXD_TABLE", value_name = "TABLE")]
+    pub tables: Vec<String>,
+}
+
+impl ConvertOptions {
+    /// What the flags and their environment variables say, for [`Config::load_all`].
+    #[must_use]
+    pub fn overrides(&self) -> Overrides {
+        let base = Overrides {
+            bootstrap_servers: self.bootstrap_servers.clone(),
+            tables: self.tables.clone(),
+            ..Overrides::default()
+        };
+        self.connector.over(base)
+    }
 }
 
 /// What the demo does.
@@ -216,6 +270,48 @@ pub struct Options {
     /// Print records to standard output, one JSON line each, instead of sending them to Kafka
     #[arg(long, env = "OUTBOXD_STDOUT", value_parser = FalseyValueParser::new())]
     pub stdout: bool,
+
+    /// What goes with a connector.
+    #[command(flatten)]
+    pub connector: ConnectorOptions,
+}
+
+/// What goes with the file of a Debezium connector.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ConnectorOptions {
+    /// Properties file of the Kafka Connect worker, beside a connector's JSON: brokers, converters, producer settings
+    #[arg(long, env = "OUTBOXD_WORKER_CONFIG", value_name = "FILE")]
+    pub worker_config: Option<PathBuf>,
+
+    /// Bytes of the keys [default: string; with a connector what it or the worker's file says]
+    #[arg(long, env = "OUTBOXD_KEY_FORMAT", value_name = "FORMAT", value_parser = words("record.key-format"))]
+    pub key_format: Option<String>,
+
+    /// Bytes of the values [default: string; with a connector what it or the worker's file says]
+    #[arg(long, env = "OUTBOXD_VALUE_FORMAT", value_name = "FORMAT", value_parser = words("record.value-format"))]
+    pub value_format: Option<String>,
+
+    /// Go without what a connector asks for and is not available, with a warning, where that is no promise about data
+    #[arg(long, env = "OUTBOXD_ALLOW_UNSUPPORTED", value_parser = FalseyValueParser::new())]
+    pub allow_unsupported: bool,
+}
+
+impl ConnectorOptions {
+    fn over(&self, base: Overrides) -> Overrides {
+        Overrides {
+            worker_config: self.worker_config.clone(),
+            key_format: self.key_format.clone(),
+            value_format: self.value_format.clone(),
+            allow_unsupported: self.allow_unsupported,
+            ..base
+        }
+    }
+}
+
+/// The words of an option.
+fn words(option: &str) -> PossibleValuesParser {
+    let kind = crate::config::options::find(option).map(|option| option.kind).unwrap_or_default();
+    PossibleValuesParser::new(kind.split(", "))
 }
 
 fn secret() -> impl TypedValueParser<Value = Secret> {
@@ -226,7 +322,7 @@ impl Options {
     /// What the flags and their environment variables say, for [`Config::load`].
     #[must_use]
     pub fn overrides(&self) -> Overrides {
-        Overrides {
+        self.connector.over(Overrides {
             name: self.name.clone(),
             source_url: self.source_url.clone(),
             bootstrap_servers: self.bootstrap_servers.clone(),
@@ -235,7 +331,8 @@ impl Options {
             log_format: self.log_format,
             log_level: self.log_level.clone(),
             stdout: self.stdout,
-        }
+            ..Overrides::default()
+        })
     }
 }
 
@@ -299,7 +396,7 @@ mod tests {
     fn run(arguments: &[&str]) -> Options {
         let all = ["outboxd", "run"].iter().chain(arguments);
         match Cli::try_parse_from(all).unwrap().command {
-            Command::Run(options) => options,
+            Command::Run(options) => options.options,
             _ => panic!("not run"),
         }
     }
@@ -339,7 +436,10 @@ mod tests {
     fn each_flag_has_an_environment_variable() {
         let command = Cli::command();
         let run = command.find_subcommand("run").unwrap();
-        for argument in run.get_arguments().filter(|argument| argument.get_id() != "help") {
+        // what is done instead of running is no setting
+        let settings =
+            run.get_arguments().filter(|argument| argument.get_id() != "help" && argument.get_id() != "dry_run");
+        for argument in settings {
             let long = argument.get_long().unwrap();
             let expected = format!("OUTBOXD_{}", long.to_uppercase().replace('-', "_"));
             assert_eq!(argument.get_env().unwrap().to_str().unwrap(), expected);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use outboxd::cli::{
-    self, Cli, Command, ConfigCommand, DropSlotOptions, Options, ResumeOptions, SetupOptions, StatusOptions,
+    self, Cli, Command, ConfigCommand, DropSlotOptions, Options, ResumeOptions, RunOptions, SetupOptions, StatusOptions,
 };
 use outboxd::commands::run::{Refusal, run};
 use outboxd::commands::{self, Obstacle, Verdict};
@@ -22,7 +22,12 @@ fn main() -> ExitCode {
     let checks = SinkChecks { option: option_finding, ..SinkChecks::default() };
     let load = |options: &Options| Config::load_with(options.config.as_deref(), &options.overrides(), &checks);
     match Cli::parse().command {
-        Command::Run(options) => load(&options).map_or_else(|error| refuse(&error), start),
+        Command::Run(RunOptions { dry_run: true, options }) => printed(commands::config::dry_run(Config::load_all(
+            options.config.as_deref(),
+            &options.overrides(),
+            &checks,
+        ))),
+        Command::Run(RunOptions { options, .. }) => load(&options).map_or_else(|error| refuse(&error), start),
         #[cfg(feature = "demo")]
         Command::Demo(options) => demo(&options),
         Command::Check(options) => act(load(&options), &options, commands::check::check),
@@ -40,12 +45,23 @@ fn main() -> ExitCode {
         }
         Command::Config { command: ConfigCommand::Check(options) } => match load(&options) {
             Ok(config) => {
+                config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
                 print!("{}", cli::check_report(&config));
                 ExitCode::SUCCESS
             }
             Err(error) => refuse(&error),
         },
+        Command::Config { command: ConfigCommand::Convert(options) } => {
+            let loaded = Config::load_all(Some(&options.file), &options.overrides(), &checks);
+            printed(commands::config::convert(loaded))
+        }
     }
+}
+
+/// Prints what a command has to say, and why it refuses, if it does.
+fn printed((text, error): (String, Option<ConfigError>)) -> ExitCode {
+    print!("{text}");
+    error.map_or(ExitCode::SUCCESS, |error| refuse(&error))
 }
 
 /// Runs a command that a person waits for. It logs only if a level was asked for: what it has to say it prints.

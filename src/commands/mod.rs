@@ -1,6 +1,7 @@
 //! The bodies of the commands: one file each.
 
 pub mod check;
+pub mod config;
 pub mod drop_slot;
 pub mod resume;
 pub mod run;

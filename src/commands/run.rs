@@ -6,7 +6,7 @@ use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::config::{Config, PostgresConfig};
 use crate::http::{self, Health, Heartbeat};
@@ -34,6 +34,9 @@ pub struct Refusal {
 /// # Errors
 /// [`Refusal`] inside if what is configured cannot work; anything else is a failure of the process.
 pub async fn run(config: Config) -> anyhow::Result<Outcome> {
+    for warning in &config.warnings {
+        warn!("{warning}");
+    }
     let refuse = |message: String| Refusal { message, hint: "see the options in the README".to_owned() };
     let postgres = config.source.postgres.clone().ok_or_else(|| refuse("no source is configured".to_owned()))?;
     let settings = PostgresSettings::new(&config, &postgres).map_err(|error| refuse(error.to_string()))?;

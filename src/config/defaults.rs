@@ -23,6 +23,8 @@ impl Default for Config {
             http: HttpConfig::default(),
             log: LogConfig::default(),
             file: None,
+            file_flags: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -31,6 +33,7 @@ impl Default for PostgresConfig {
     fn default() -> Self {
         Self {
             url: Secret::default(),
+            password: None,
             password_file: None,
             password_command: Vec::new(),
             slot: None,
@@ -78,6 +81,7 @@ impl Default for KafkaConfig {
             topic_replication_factor: None,
             topic_config: BTreeMap::new(),
             sasl_username: None,
+            sasl_password: None,
             sasl_password_file: None,
             options: BTreeMap::new(),
         }

@@ -1,7 +1,12 @@
 //! Loads a configuration: file, then flags and environment, then validation.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as WordError, StrDeserializer};
+
+use super::debezium::{self, Given, Reading};
 use super::error::{ConfigError, Finding, Findings};
 use super::secret::Secret;
 use super::tree::{self, Parsed};
@@ -27,6 +32,23 @@ pub struct Overrides {
     pub log_level: Option<String>,
     /// The sink is standard output, in place of what the file says.
     pub stdout: bool,
+    /// The Kafka Connect worker's file, beside a connector's.
+    pub worker_config: Option<PathBuf>,
+    /// `record.key-format`
+    pub key_format: Option<String>,
+    /// `record.value-format`
+    pub value_format: Option<String>,
+    /// What of a connector cannot be, and may be left out, has no effect instead of being refused.
+    pub allow_unsupported: bool,
+}
+
+/// What loading brought.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration, or all that is wrong with it.
+    pub config: Result<Config, ConfigError>,
+    /// What became of the properties, where the file is a Debezium connector's.
+    pub connector: Option<Reading>,
 }
 
 impl Config {
@@ -43,15 +65,66 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with every finding.
     pub fn load_with(path: Option<&Path>, flags: &Overrides, checks: &SinkChecks) -> Result<Self, ConfigError> {
-        let Some(path) = path else {
-            return finish(Parsed::default(), flags, checks);
-        };
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        let variable = |name: &str| std::env::var(name).ok();
-        let config = finish(tree::parse(&text, &path.display().to_string(), &variable), flags, checks)?;
-        Ok(Self { file: Some(path.to_owned()), ..config })
+        Self::load_all(path, flags, checks).config
     }
+
+    /// As [`Config::load_with`], and says what became of a connector's properties.
+    #[must_use]
+    pub fn load_all(path: Option<&Path>, flags: &Overrides, checks: &SinkChecks) -> Loaded {
+        let variable = |name: &str| std::env::var(name).ok();
+        let Some(path) = path else {
+            return Loaded { config: finish(Parsed::default(), flags, checks), connector: None };
+        };
+        let text = match read(path) {
+            Ok(text) => text,
+            Err(error) => return Loaded { config: Err(error), connector: None },
+        };
+        let loaded = if debezium::input::is_connector(path, &text) {
+            load_connector(path, &text, flags, checks, &variable)
+        } else {
+            let parsed = tree::parse(&text, &path.display().to_string(), &variable);
+            Loaded { config: finish(parsed, flags, checks), connector: None }
+        };
+        Loaded { config: loaded.config.map(|config| Self { file: Some(path.to_owned()), ..config }), ..loaded }
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })
+}
+
+/// Loads a Debezium connector by way of the TOML that it amounts to.
+pub(super) fn load_connector(
+    path: &Path,
+    text: &str,
+    flags: &Overrides,
+    checks: &SinkChecks,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Loaded {
+    let worker = match flags.worker_config.as_deref().map(|path| read(path).map(|text| (path, text))).transpose() {
+        Ok(worker) => worker,
+        Err(error) => return Loaded { config: Err(error), connector: None },
+    };
+    let worker = worker.as_ref().map(|(path, text)| (*path, text.as_str()));
+    let reading = debezium::read((path, text), worker, flags.given(), variable);
+    let with_secrets = |name: &str| reading.secret(name).or_else(|| variable(name));
+    let mut parsed = tree::parse(&reading.toml, &path.display().to_string(), &with_secrets);
+    // beside a finding about the connector itself, one about the TOML would be its consequence
+    if !reading.findings.is_empty() {
+        parsed.findings.clone_from(&reading.findings);
+    }
+    parsed.left_out.extend(reading.left_out.iter().cloned());
+    // a text that is no connector at all has no properties that could be missing
+    parsed.syntax_error |= reading.rows.is_empty() && !reading.findings.is_empty();
+    let config = match finish(parsed, flags, checks) {
+        Ok(config) => Ok(Config { warnings: reading.warnings(), file_flags: flags.file_flags(), ..config }),
+        Err(ConfigError::Invalid { findings }) => {
+            let findings = findings.into_iter().map(|finding| reading.name(finding)).collect();
+            Err(ConfigError::Invalid { findings })
+        }
+        Err(error) => Err(error),
+    };
+    Loaded { config, connector: Some(reading) }
 }
 
 fn finish(parsed: Parsed, flags: &Overrides, checks: &SinkChecks) -> Result<Config, ConfigError> {
@@ -67,6 +140,12 @@ fn finish(parsed: Parsed, flags: &Overrides, checks: &SinkChecks) -> Result<Conf
     if findings.is_empty() { Ok(config) } else { Err(ConfigError::Invalid { findings }) }
 }
 
+/// The value that a word of the command line stands for: there it was chosen from those that there are.
+fn from_word<'a, T: Deserialize<'a>>(word: &'a str) -> Option<T> {
+    let word: StrDeserializer<'a, WordError> = word.into_deserializer();
+    T::deserialize(word).ok()
+}
+
 fn concerns(finding: &Finding, left_out: &[String]) -> bool {
     let Some(option) = &finding.option else { return false };
     let within = |outer: &str, inner: &str| {
@@ -76,6 +155,33 @@ fn concerns(finding: &Finding, left_out: &[String]) -> bool {
 }
 
 impl Overrides {
+    /// What has to be known when a connector is read.
+    fn given(&self) -> Given {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        Given {
+            source_url: self.source_url.as_ref().is_some_and(|url| !url.expose().is_empty()),
+            tables: self.tables.iter().flat_map(|entry| names::split_list(entry)).collect(),
+            bootstrap_servers: given(&self.bootstrap_servers),
+            stdout: self.stdout,
+            key_format: given(&self.key_format),
+            value_format: given(&self.value_format),
+            allow_unsupported: self.allow_unsupported,
+        }
+    }
+
+    /// The flags without which a connector's file cannot be loaded again.
+    fn file_flags(&self) -> Vec<String> {
+        let mut flags = Vec::new();
+        let mut add = |flag: &str, value: Option<String>| {
+            flags.extend(value.map(|value| [flag.to_owned(), value]).into_iter().flatten());
+        };
+        add("--worker-config", self.worker_config.as_ref().map(|path| path.display().to_string()));
+        add("--key-format", self.key_format.clone());
+        add("--value-format", self.value_format.clone());
+        flags.extend(self.allow_unsupported.then(|| "--allow-unsupported".to_owned()));
+        flags
+    }
+
     fn apply(&self, config: &mut Config, findings: &mut Findings) {
         // An empty variable is how compose files and charts say "not set".
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -101,6 +207,12 @@ impl Overrides {
         let tables: Vec<String> = self.tables.iter().flat_map(|entry| names::split_list(entry)).collect();
         if !tables.is_empty() {
             config.outbox.tables = tables;
+        }
+        if let Some(format) = given(&self.key_format).and_then(|word| from_word(&word)) {
+            config.record.key_format = format;
+        }
+        if let Some(format) = given(&self.value_format).and_then(|word| from_word(&word)) {
+            config.record.value_format = format;
         }
         if let Some(listen) = &self.http_listen {
             config.http.listen.clone_from(listen);
@@ -160,7 +272,7 @@ mod tests {
             log_level: Some("debug".to_owned()),
             log_format: Some(LogFormat::Json),
             name: Some("shop".to_owned()),
-            stdout: false,
+            ..Overrides::default()
         };
         let config = Config::load(None, &flags).unwrap();
         assert_eq!(config.outbox.tables, ["app.\"Out,Box\"", "app.b", "app.c"]);
@@ -324,7 +436,7 @@ mod tests {
                 "outbox.tables: \"outbox\" has no schema: expected schema.table",
                 "outbox.tables: \"a.\"b\"\" is there twice",
                 "outbox.columns.id: is empty",
-                "record.topic: \"${name}\" is no placeholder: the only one is ${routedByValue}",
+                "record.topic: \"${name}\" is no group of record.topic-regex: ${routedByValue}",
                 "record.headers: \"a:\" has no name after the colon",
                 "sink: there are two",
                 "sink.kafka.bootstrap-servers: \"PLAINTEXT://k:9092\" has a scheme",

@@ -7,12 +7,14 @@
 //!        every step adds its findings; all of them are refused at once, at the end
 //! ```
 
+pub mod debezium;
 mod defaults;
 pub mod error;
 pub mod load;
 pub mod names;
 pub mod options;
 mod placeholder;
+mod properties;
 #[cfg(test)]
 mod readme;
 pub mod record;
@@ -26,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use error::{ConfigError, Finding};
 pub use load::Overrides;
@@ -38,9 +40,11 @@ pub use record::{
 pub use validate::{OptionCheck, SinkChecks};
 
 use secret::Secret;
+#[cfg(test)]
+pub(crate) use validate_record::record_findings;
 
 /// The whole configuration.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Config {
     /// Name of the instance: default of slot and publication, client.id, key of the position record, metric label.
@@ -64,6 +68,12 @@ pub struct Config {
     /// The file that it was read from, for words that name a command.
     #[serde(skip)]
     pub file: Option<PathBuf>,
+    /// Further flags without which the file cannot be loaded, for the same.
+    #[serde(skip)]
+    pub file_flags: Vec<String>,
+    /// What of the file has no effect, or a different one than where it comes from.
+    #[serde(skip)]
+    pub warnings: Vec<String>,
 }
 
 impl Config {
@@ -122,7 +132,7 @@ impl PostgresConfig {
 }
 
 /// What happens in a terminal state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTerminal {
     /// Stay up, answer `/readyz` with 503 and the reason.
@@ -133,7 +143,7 @@ pub enum OnTerminal {
 }
 
 /// Where rows come from: exactly one of the tables.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SourceConfig {
     /// A PostgreSQL server.
@@ -141,12 +151,15 @@ pub struct SourceConfig {
 }
 
 /// `[source.postgres]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct PostgresConfig {
     /// Connection URL: `postgres://user@host:5432/database?sslmode=verify-full&sslrootcert=/path`. A password in it is
     /// accepted; `password-file` is better.
+    #[serde(serialize_with = "secret::url")]
     pub url: Secret,
+    /// The password itself, as `${env:NAME}` or `${file:PATH:KEY}`; read once.
+    pub password: Option<Secret>,
     /// File whose content, without trailing line feeds, is the password. Read at each connect.
     pub password_file: Option<PathBuf>,
     /// Program and arguments that print the password, for tokens that expire. Run at each connect, for at most 10 s.
@@ -168,7 +181,7 @@ pub struct PostgresConfig {
 }
 
 /// What happens with the rows that stand in the table when there is no slot yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Start {
     /// Rows that stand in the table are published first, then those committed afterwards.
@@ -179,7 +192,7 @@ pub enum Start {
 }
 
 /// `[outbox]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct OutboxConfig {
     /// Outbox tables as `schema.table`. A part with a dot or a double quote in it is written in double quotes.
@@ -195,7 +208,7 @@ pub struct OutboxConfig {
 }
 
 /// What happens when a row of the outbox is updated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnUpdate {
     /// One warning and a counter.
@@ -208,7 +221,7 @@ pub enum OnUpdate {
 }
 
 /// `[outbox.columns]`: which column holds what.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ColumnsConfig {
     /// Column of the event id: header `id`.
@@ -226,7 +239,7 @@ pub struct ColumnsConfig {
 }
 
 /// Where records go: exactly one of the tables.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SinkConfig {
     /// A Kafka cluster.
@@ -238,7 +251,7 @@ pub struct SinkConfig {
 /// `[sink.kafka]`
 ///
 /// `Debug` shows the names of `options` without their values, since one may be a password.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct KafkaConfig {
     /// Brokers to begin with, `host:port`, separated by commas.
@@ -255,14 +268,17 @@ pub struct KafkaConfig {
     pub topic_config: BTreeMap<String, String>,
     /// SASL user, for PLAIN and SCRAM.
     pub sasl_username: Option<String>,
+    /// SASL password itself, as `${env:NAME}` or `${file:PATH:KEY}`; read once.
+    pub sasl_password: Option<Secret>,
     /// File whose content, without trailing line feeds, is the SASL password. Read at each start of a session.
     pub sasl_password_file: Option<PathBuf>,
     /// librdkafka's own options by their own names.
+    #[serde(serialize_with = "secret::options")]
     pub options: BTreeMap<String, String>,
 }
 
 /// `[sink.stdout]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct StdoutConfig {
     /// File of the position record, replaced atomically.
@@ -270,7 +286,7 @@ pub struct StdoutConfig {
 }
 
 /// `[delivery]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct DeliveryConfig {
     /// How often a record may arrive.
@@ -288,7 +304,7 @@ pub struct DeliveryConfig {
 }
 
 /// How often a record may arrive.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Guarantee {
     /// Once or more; the header `id` tells repeats.
@@ -299,7 +315,7 @@ pub enum Guarantee {
 }
 
 /// What happens with a row that can never be published.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnRowError {
     /// The position stays before it and the relay is red.
@@ -312,7 +328,7 @@ pub enum OnRowError {
 }
 
 /// `[http]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct HttpConfig {
     /// Address of `/metrics`, `/healthz` and `/readyz`; empty: no listener.
@@ -328,7 +344,7 @@ impl HttpConfig {
 }
 
 /// `[log]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct LogConfig {
     /// `text` for a terminal, `json` for a collector.
@@ -338,7 +354,7 @@ pub struct LogConfig {
 }
 
 /// Form of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// Lines for people.

@@ -5,9 +5,11 @@ use std::path::Path;
 use clap::{CommandFactory, Parser};
 use prometheus_client::encoding::text;
 
+use super::error::Findings;
 use super::options::OPTIONS;
-use super::{Config, Overrides, tree};
-use crate::cli::{Cli, Command};
+use super::validate::validate;
+use super::{Config, Overrides, SinkChecks, tree};
+use crate::cli::{Cli, Command, RunOptions};
 use crate::metrics::{Metrics, register_status};
 use crate::state::{Reason, StatusBoard};
 
@@ -95,7 +97,7 @@ fn the_commands_are_understood() {
     for line in lines {
         let cli = Cli::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{line}: {error}"));
         // a file is the reader's own
-        if let Command::Run(options) = cli.command
+        if let Command::Run(RunOptions { options, .. }) = cli.command
             && options.config.is_none()
         {
             let overrides = Overrides {
@@ -114,6 +116,22 @@ fn the_connector_loads() {
     assert_eq!(config.outbox.tables, ["public.outbox"]);
 }
 
+/// So are the others, where their variables are set.
+#[test]
+fn every_connector_is_valid() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("connectors");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    assert!(files.len() >= 3);
+    let checks = SinkChecks { option: crate::sink::kafka::options::option_finding, ..SinkChecks::default() };
+    for file in files {
+        let parsed = tree::parse(&std::fs::read_to_string(&file).unwrap(), "f", &|name| Some(name.to_owned()));
+        let mut findings = Findings(parsed.findings);
+        validate(&parsed.config, &checks, &mut findings);
+        assert_eq!(findings.0, [], "{}", file.display());
+    }
+}
+
 /// The options that are commented out are right as well, and with them every option is there.
 #[test]
 fn the_connector_has_every_option() {
@@ -121,7 +139,7 @@ fn the_connector_has_every_option() {
     let uncommented: Vec<&str> =
         CONNECTOR.lines().map(|line| if is_option(&line) { &line[1..] } else { line }).collect();
     let text = uncommented.join("\n");
-    let parsed = tree::parse(&text, "postgres.toml", &|_| None);
+    let parsed = tree::parse(&text, "postgres.toml", &|name| Some(name.to_owned()));
     assert_eq!(parsed.findings, []);
     let table: toml::Table = toml::from_str(&text).unwrap();
     for option in OPTIONS {

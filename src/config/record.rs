@@ -1,9 +1,9 @@
 //! `[record]`: how a row becomes a record.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `[record]`
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RecordConfig {
     /// Topic, in the syntax of a Java replacement text: `${routedByValue}` stands for what the group of that name in
@@ -81,7 +81,7 @@ impl Default for RecordConfig {
 }
 
 /// What happens when a column of `record.headers`, `record.envelope` or `record.partition` is not in the table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissingColumns {
     /// It is an error.
@@ -92,7 +92,7 @@ pub enum MissingColumns {
 }
 
 /// Bytes of the key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyFormat {
     /// UTF-8 text.
@@ -115,7 +115,7 @@ pub enum KeyFormat {
 }
 
 /// Bytes of the value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ValueFormat {
     /// UTF-8 text; binary columns as they are.
@@ -134,7 +134,7 @@ pub enum ValueFormat {
 }
 
 /// What values that are not binary become under the format `bytes`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Delegate {
     /// They are an error.
@@ -147,7 +147,7 @@ pub enum Delegate {
 }
 
 /// Bytes of headers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeaderFormat {
     /// Text; NULL is a header without value.
@@ -158,7 +158,7 @@ pub enum HeaderFormat {
 }
 
 /// Whether a text payload that is a JSON document becomes that document.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpandJson {
     /// It stays a text.
@@ -171,7 +171,7 @@ pub enum ExpandJson {
 }
 
 /// What happens with null fields and empty arrays when a document is expanded as Debezium does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExpandEmpty {
     /// They are left out.
@@ -182,7 +182,7 @@ pub enum ExpandEmpty {
 }
 
 /// What binary columns become.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BinaryAs {
     /// Bytes, which are base64 where there has to be text.
@@ -197,7 +197,7 @@ pub enum BinaryAs {
 }
 
 /// What exact decimal numbers become.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecimalAs {
     /// Exact: digits as text, and base64 of the unscaled number in JSON.
@@ -210,7 +210,7 @@ pub enum DecimalAs {
 }
 
 /// What dates and times become in key, value and headers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeFormat {
     /// Counts since 1970-01-01 in the column's own unit; moments with a time zone as ISO text.
@@ -221,7 +221,7 @@ pub enum TimeFormat {
 }
 
 /// The record's time where no column gives it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecordTime {
     /// The time of the commit.

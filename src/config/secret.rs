@@ -1,9 +1,11 @@
 //! Values that must not be shown.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Deserializer};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::config::KafkaConfig;
 
@@ -37,6 +39,37 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
+/// In place of a secret.
+const HIDDEN: &str = "(hidden)";
+
+/// Shows that there is one.
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(HIDDEN)
+    }
+}
+
+/// Shows a URL without its password.
+pub(super) fn url<S: Serializer>(url: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    let (base, query) = url.expose().split_once('?').unwrap_or((url.expose(), ""));
+    let parameters = query.split('&').filter(|pair| !pair.is_empty());
+    let shown: Vec<&str> =
+        parameters.map(|pair| if pair.starts_with("password=") { "password=*" } else { pair }).collect();
+    let query = if shown.is_empty() { String::new() } else { format!("?{}", shown.join("&")) };
+    serializer.serialize_str(&(redact_urls(base) + &query))
+}
+
+/// Shows the options without passwords and keys.
+pub(super) fn options<S: Serializer>(options: &BTreeMap<String, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    let is_secret = |name: &str| {
+        ["password", "secret", "jaas", "key.pem", "oauthbearer.config"].iter().any(|word| name.contains(word))
+    };
+    let shown = |(name, value): (&String, &String)| {
+        (name.clone(), if is_secret(name) { HIDDEN.to_owned() } else { value.clone() })
+    };
+    serializer.collect_map(options.iter().map(shown))
+}
+
 impl fmt::Debug for KafkaConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KafkaConfig")
@@ -47,6 +80,7 @@ impl fmt::Debug for KafkaConfig {
             .field("topic_replication_factor", &self.topic_replication_factor)
             .field("topic_config", &self.topic_config)
             .field("sasl_username", &self.sasl_username)
+            .field("sasl_password", &self.sasl_password)
             .field("sasl_password_file", &self.sasl_password_file)
             .field("options", &self.options.keys())
             .finish()
@@ -70,6 +104,11 @@ fn redact_line(line: &str) -> String {
             return format!("{key}={}", mask(value));
         }
     }
+    redact_urls(line)
+}
+
+/// Replaces the passwords of URLs in a line.
+fn redact_urls(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
     while let Some((before, after)) = rest.split_once("://") {
@@ -113,6 +152,27 @@ mod tests {
         for (line, expected) in cases {
             assert_eq!(redact(line), expected);
         }
+    }
+
+    /// What `run --dry-run` prints.
+    #[test]
+    fn a_configuration_is_shown_without_its_secrets() {
+        let mut config = crate::config::Config::default();
+        config.source.postgres = Some(crate::config::PostgresConfig {
+            url: Secret::new("postgres://u:hunter2secret@h/d?sslmode=require&password=hunter2"),
+            password: Some(Secret::new("hunter2")),
+            ..Default::default()
+        });
+        let mut kafka = KafkaConfig { sasl_password: Some(Secret::new("hunter2")), ..KafkaConfig::default() };
+        for name in ["ssl.key.password", "ssl.key.pem", "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config"] {
+            kafka.options.insert(name.to_owned(), "hunter2".to_owned());
+        }
+        kafka.options.insert("linger.ms".to_owned(), "5".to_owned());
+        config.sink.kafka = Some(kafka);
+        let text = toml::to_string(&config).unwrap();
+        assert!(!text.contains("hunter2"), "{text}");
+        assert!(text.contains("url = \"postgres://u:*************@h/d?sslmode=require&password=*\""), "{text}");
+        assert!(text.contains("\"linger.ms\" = \"5\"") && text.contains("sasl-password = \"(hidden)\""), "{text}");
     }
 
     #[test]

@@ -87,6 +87,10 @@ fn source(config: &Config, findings: &mut Findings) {
     if !command.is_empty() && postgres.password_file.is_some() {
         findings.add("source.postgres.password-command", "is there beside password-file", "leave one of them out");
     }
+    if postgres.password.is_some() && (!command.is_empty() || postgres.password_file.is_some()) {
+        let other = if command.is_empty() { "password-file" } else { "password-command" };
+        findings.add("source.postgres.password", format!("is there beside {other}"), "leave one of them out");
+    }
 }
 
 /// The URL may hold a password, so nothing behind its scheme is shown.
@@ -231,23 +235,7 @@ fn kafka_sink(kafka: &KafkaConfig, checks: &SinkChecks, findings: &mut Findings)
     }
     number("sink.kafka.topic-partitions", kafka.topic_partitions, &(1..=100_000), findings);
     number("sink.kafka.topic-replication-factor", kafka.topic_replication_factor, &(1..=1000), findings);
-    match (&kafka.sasl_username, &kafka.sasl_password_file) {
-        (Some(_), None) => {
-            findings.add(
-                "sink.kafka.sasl-password-file",
-                "is missing beside sasl-username",
-                "name the password's file",
-            );
-        }
-        (None, Some(_)) => {
-            findings.add(
-                "sink.kafka.sasl-username",
-                "is missing beside sasl-password-file",
-                "give the SASL user's name",
-            );
-        }
-        _ => {}
-    }
+    sasl(kafka, findings);
     if let Some(path) = &kafka.sasl_password_file {
         password_file("sink.kafka.sasl-password-file", path, findings);
     }
@@ -261,6 +249,28 @@ fn kafka_sink(kafka: &KafkaConfig, checks: &SinkChecks, findings: &mut Findings)
                 findings.add(&format!("{table}.{key}"), problem, format!("leave it out of [{table}] or change it"));
             }
         }
+    }
+}
+
+/// User and password come together; the password comes from one place.
+fn sasl(kafka: &KafkaConfig, findings: &mut Findings) {
+    let username = "sink.kafka.sasl-username";
+    match (&kafka.sasl_username, &kafka.sasl_password, &kafka.sasl_password_file) {
+        (Some(_), None, None) => {
+            findings.add(
+                "sink.kafka.sasl-password-file",
+                "is missing beside sasl-username",
+                "name the password's file",
+            );
+        }
+        (None, _, Some(_)) => {
+            findings.add(username, "is missing beside sasl-password-file", "give the SASL user's name");
+        }
+        (None, Some(_), None) => findings.add(username, "is missing beside sasl-password", "give the SASL user's name"),
+        (Some(_), Some(_), Some(_)) => {
+            findings.add("sink.kafka.sasl-password", "is there beside sasl-password-file", "leave one of them out");
+        }
+        _ => {}
     }
 }
 

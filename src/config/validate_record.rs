@@ -4,19 +4,14 @@ use super::error::Findings;
 use super::names::{HeaderColumn, check_identifier};
 use super::validate::{topic_name_problem, topic_part_problem};
 use super::{Config, Delegate, ExpandEmpty, ExpandJson, KeyFormat, RecordConfig, ValueFormat};
+use crate::route::RuleProblem;
 
 /// The field of an envelope that holds the payload.
 const PAYLOAD_FIELD: &str = "payload";
 
-/// The placeholder of `record.topic`.
-pub(super) const ROUTED_BY_VALUE: &str = "${routedByValue}";
-
 pub(super) fn record(config: &Config, findings: &mut Findings) {
     let record = &config.record;
-    if let Some(problem) = topic_problem(&record.topic) {
-        let hint = "use letters, digits, dot, _ and -, and ${routedByValue} where the routing value goes";
-        findings.add("record.topic", problem, hint);
-    }
+    topic(record, findings);
     for entry in &record.headers {
         if let Err(error) = HeaderColumn::parse(entry) {
             findings.add("record.headers", error.to_string(), "write column or column:header-name");
@@ -31,17 +26,34 @@ pub(super) fn record(config: &Config, findings: &mut Findings) {
     context(record, findings);
 }
 
-/// What is wrong with `record.topic`, if anything.
-fn topic_problem(topic: &str) -> Option<String> {
-    if topic.is_empty() {
-        return Some("is empty".to_owned());
+/// What is wrong with `[record]` alone.
+#[cfg(test)]
+pub(crate) fn record_findings(config: &Config) -> Vec<super::Finding> {
+    let mut findings = Findings::default();
+    record(config, &mut findings);
+    findings.0
+}
+
+fn topic(record: &RecordConfig, findings: &mut Findings) {
+    let hint = "use letters, digits, dot, _ and -, and ${routedByValue} where the routing value goes";
+    if record.topic.is_empty() {
+        findings.add("record.topic", "is empty", hint);
+        return;
     }
-    let fixed = topic.replace(ROUTED_BY_VALUE, "");
-    if let Some((_, rest)) = fixed.split_once("${") {
-        let name = rest.split('}').next().unwrap_or_default();
-        return Some(format!("\"${{{name}}}\" is no placeholder: the only one is {ROUTED_BY_VALUE}"));
+    match crate::route::fixed_parts(record) {
+        Err(RuleProblem::Regex(problem)) => {
+            let hint = "write a regular expression as Java has them, such as \"(?<routedByValue>.*)\"";
+            findings.add("record.topic-regex", problem, hint);
+        }
+        Err(RuleProblem::Topic(problem)) => findings.add("record.topic", problem, hint),
+        Ok((parts, is_whole)) => {
+            let fixed = parts.concat();
+            let problem = if is_whole { topic_name_problem(&fixed) } else { topic_part_problem(&fixed) };
+            if let Some(problem) = problem {
+                findings.add("record.topic", problem, hint);
+            }
+        }
     }
-    if topic.contains(ROUTED_BY_VALUE) { topic_part_problem(&fixed) } else { topic_name_problem(&fixed) }
 }
 
 fn envelope(record: &RecordConfig, findings: &mut Findings) {
@@ -146,6 +158,30 @@ mod tests {
         let show =
             |finding: super::super::Finding| format!("{finding} [{}]", finding.hint.as_deref().unwrap_or_default());
         findings.0.into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn topics_are_checked_with_their_pattern() {
+        let topic = |regex: &str, topic: &str| {
+            found(|record| (record.topic_regex, record.topic) = (regex.to_owned(), topic.to_owned()))
+        };
+        let hint = "use letters, digits, dot, _ and -, and ${routedByValue} where the routing value goes";
+        assert_eq!(topic("([a-z]+)\\.([a-z]+)", "$2x-$1"), [""; 0]);
+        assert_eq!(
+            topic("([a-z]+)", "${routedByValue}"),
+            [format!(
+                "record.topic: \"${{routedByValue}}\" is no group of record.topic-regex: no group has a name [{hint}]"
+            )]
+        );
+        assert_eq!(topic("a", "b\\$"), [format!("record.topic: '$' is not allowed in a topic's name [{hint}]")]);
+        assert_eq!(topic("a", ".."), [format!("record.topic: \"..\" is no name that Kafka allows [{hint}]")]);
+        assert_eq!(
+            topic("[a", "b"),
+            [
+                "record.topic-regex: is no regular expression: a class is not closed [write a regular expression as Java has \
+              them, such as \"(?<routedByValue>.*)\"]"
+            ]
+        );
     }
 
     #[test]

@@ -1,98 +1,90 @@
-//! Routing: one row in, one record out. A plain function of the row and the configuration.
+//! Routing: one row in, one record out. A plain function of the row and the configuration, and of the clock where the
+//! configuration asks for it.
 //!
 //! ```text
-//! row ─▶ plan (which cell is what, once a table) ─▶ topic · key · headers · value · time ─▶ Record
+//!                    plan: which cell is what, found once a table
+//!                      │
+//! row ──▶ topic        │   regex and replacement, remembered for each routing value
+//!     ──▶ key, value ──┤   cell ─▶ typed value, as Kafka Connect has it ─▶ text, JSON or bytes
+//!     ──▶ headers ─────┤        (a JSON payload is expanded, fields are put around it)
+//!     ──▶ partition, time
 //! ```
 
+mod array;
+mod body;
+mod context;
+mod error;
+mod expand;
+mod json;
+mod number;
+mod pattern;
+mod plan;
+mod properties;
+mod replacement;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
 mod topic;
-mod value;
+mod typed;
+#[cfg(test)]
+mod vectors;
 
-use self::topic::TopicTemplate;
-use crate::change::{Column, Relation, RowView, Value};
-use crate::config::{ColumnsConfig, Config, HeaderColumn, MissingColumns};
+use std::borrow::Cow;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tracing::warn;
+
+pub use self::error::RouteError;
+pub use self::topic::{RuleProblem, fixed_parts};
+
+use self::body::{Body, Bytes};
+use self::plan::{Plan, Recipe, Slot, Unfit};
+use self::topic::Topics;
+use self::typed::{Typed, ValueError};
+use crate::change::{ColumnType, Relation, RowView, Value};
+use crate::config::{Config, HeaderFormat, RecordTime};
 use crate::record::{Header, Record};
-
-/// A row cannot become a record.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RouteError {
-    /// The table has no such column, at least not when the row was written.
-    #[error("table \"{table}\" has no column \"{column}\"")]
-    MissingColumn {
-        /// `schema.table`
-        table: String,
-        /// The configured name.
-        column: String,
-    },
-    /// The routing value is NULL, so there is no topic.
-    #[error("column \"{column}\" of table \"{table}\" is NULL, so the record has no topic (event id {id})")]
-    NoTopic {
-        /// `schema.table`
-        table: String,
-        /// The routing column.
-        column: String,
-        /// The event's id.
-        id: String,
-    },
-    /// A row was updated, and `outbox.on-update` is `stop`.
-    #[error("a row of table \"{table}\" was updated, which option \"outbox.on-update\" forbids")]
-    Updated {
-        /// `schema.table`
-        table: String,
-    },
-    /// A value cannot be written.
-    #[error("column \"{column}\" of table \"{table}\" {problem} (event id {id})")]
-    Value {
-        /// `schema.table`
-        table: String,
-        /// The column.
-        column: String,
-        /// The event's id.
-        id: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
-
-/// Which cell of a table's rows is what.
-#[derive(Debug)]
-struct Plan {
-    /// [`Relation::serial`]
-    serial: u64,
-    id: usize,
-    key: usize,
-    route_by: usize,
-    payload: usize,
-    timestamp: Option<usize>,
-    /// Header names with their cells.
-    headers: Vec<(String, usize)>,
-}
 
 /// Turns rows into records.
 #[derive(Debug)]
 pub struct Router {
-    columns: ColumnsConfig,
-    headers: Vec<HeaderColumn>,
-    missing: MissingColumns,
-    topics: TopicTemplate,
+    recipe: Recipe,
+    topics: Topics,
     /// One per table that sends rows; a changed table gets a new serial and replaces nothing: few ever exist.
     plans: Vec<Plan>,
+    /// Headers that stand before all others in every record.
+    context: Vec<(String, Vec<u8>)>,
     time_fell_back: bool,
+    warned: Option<Instant>,
 }
 
 /// More plans than this are those of tables that have changed meanwhile.
 const MAX_PLANS: usize = 256;
 
+/// Shortest time between two warnings about payloads.
+const WARNING_PAUSE: Duration = Duration::from_secs(60);
+
+/// What W3C's trace context is made of; these are header names too.
+const TRACE_CONTEXT: [&str; 2] = ["traceparent", "tracestate"];
+
 impl Router {
     /// Takes what it needs of a validated configuration.
     #[must_use]
     pub fn new(config: &Config) -> Self {
+        Self::with_run_id(config, &context::new_run_id())
+    }
+
+    /// The same with a known id of the run.
+    #[must_use]
+    fn with_run_id(config: &Config, run_id: &str) -> Self {
         Self {
-            columns: config.outbox.columns.clone(),
-            headers: config.record.headers.iter().filter_map(|entry| HeaderColumn::parse(entry).ok()).collect(),
-            missing: config.record.missing_columns,
-            topics: TopicTemplate::new(&config.record.topic),
+            recipe: Recipe::new(config),
+            topics: Topics::new(&config.record),
             plans: Vec::new(),
+            context: context::headers(config, run_id),
             time_fell_back: false,
+            warned: None,
         }
     }
 
@@ -101,206 +93,221 @@ impl Router {
     /// # Errors
     /// [`RouteError`] if the row can never become a record.
     pub fn route<'a>(&'a mut self, row: RowView<'a>, commit_ts_us: i64) -> Result<Record<'a>, RouteError> {
-        let plan = self.plan(row.relation)?;
-        let route_by = self.plans.get(plan).map_or(0, |plan| plan.route_by);
+        let index = self.plan(row)?;
+        let route_by = self.plans.get(index).map_or(0, |plan| plan.route_by);
         let topic_value = match row.value(route_by) {
             Some(Value::Text(text)) => text,
-            _ => return Err(self.no_topic(row)),
+            _ => return Err(no_topic(&self.recipe, row)),
         };
-        if self.topics.learn(topic_value).is_err() {
-            return Err(self.bad_value(row, route_by, "is not UTF-8"));
+        let learned = self.topics.learn(topic_value);
+        learned.map_err(|problem| bad_value(&self.recipe, row, route_by, &problem))?;
+        let Some(plan) = self.plans.get(index) else { return Err(no_topic(&self.recipe, row)) };
+        let recipe = &self.recipe;
+        let default_ms = match recipe.time {
+            RecordTime::Commit => commit_ts_us.div_euclid(1000).max(0),
+            RecordTime::Processing => now_ms(),
+        };
+        let time = plan.timestamp.map(|slot| row.value(slot.index).and_then(|value| record_time(slot.kind, value)));
+        let key = recipe.key.bytes(fitting(recipe, row, plan.key, plan.key_problem.as_deref())?);
+        let key = key.map_err(|error| bad_value(recipe, row, plan.key.index, &error.to_string()))?;
+        let payload = value(recipe, plan, row)?;
+        if payload.is_no_document && self.warned.is_none_or(|last| last.elapsed() >= WARNING_PAUSE) {
+            self.warned = Some(Instant::now());
+            let (table, id) = (table_name(row), id_text(recipe, row));
+            warn!(
+                table,
+                id, "a payload cannot be expanded as JSON and stays a text; more of them are not told for a minute"
+            );
         }
-        let mut fell_back = false;
-        let Some(plan) = self.plans.get(plan) else { return Err(self.no_topic(row)) };
-        let commit_ts_ms = commit_ts_us.div_euclid(1000).max(0);
-        let timestamp_ms = plan.timestamp.map_or(commit_ts_ms, |index| {
-            let time = cell(row, index).and_then(|(column, value)| value::timestamp_ms(column.kind, value));
-            fell_back = time.is_none();
-            time.unwrap_or(commit_ts_ms)
-        });
-        let key = self.body(row, plan.key)?;
-        let payload = self.body(row, plan.payload)?;
-        let mut headers = Vec::with_capacity(plan.headers.len() + 1);
-        headers.push(self.header(row, "id", plan.id)?);
-        for (name, index) in &plan.headers {
-            headers.push(self.header(row, name, *index)?);
-        }
-        self.time_fell_back = fell_back;
-        let topic = self.topics.get(topic_value);
-        Ok(Record { topic, partition: None, key, payload, headers, timestamp_ms })
+        let headers = headers(&self.context, recipe, plan, row)?;
+        self.time_fell_back = matches!(time, Some(None));
+        Ok(Record {
+            topic: self.topics.get(topic_value),
+            partition: partition(recipe, plan, row)?,
+            key,
+            payload: payload.bytes,
+            headers,
+            timestamp_ms: time.flatten().unwrap_or(default_ms),
+        })
     }
 
-    /// Whether the last record got the commit time because its time column was empty or out of range.
+    /// Whether the last record got another time because its time column was empty or out of range.
     #[must_use]
     pub fn time_fell_back(&self) -> bool {
         self.time_fell_back
     }
 
-    /// Index of the plan for a table, made when its first row comes.
-    fn plan(&mut self, relation: &Relation) -> Result<usize, RouteError> {
-        if let Some(index) = self.plans.iter().position(|plan| plan.serial == relation.serial) {
+    /// Index of the plan for a row's table, made when its first row comes.
+    fn plan(&mut self, row: RowView<'_>) -> Result<usize, RouteError> {
+        if let Some(index) = self.plans.iter().position(|plan| plan.serial == row.relation.serial) {
             return Ok(index);
         }
-        let find = |name: &str| relation.columns.iter().position(|column| column.name == name);
-        let need = |name: &str| {
-            let table = format!("{}.{}", relation.schema, relation.table);
-            find(name).ok_or_else(|| RouteError::MissingColumn { table, column: name.to_owned() })
-        };
-        let mut headers = Vec::with_capacity(self.headers.len());
-        for entry in &self.headers {
-            match (find(&entry.column), self.missing) {
-                (None, MissingColumns::Ignore) => {}
-                (None, MissingColumns::Error) => headers.push((entry.header.clone(), need(&entry.column)?)),
-                (Some(index), _) => headers.push((entry.header.clone(), index)),
+        let plan = Plan::new(&self.recipe, row.relation).map_err(|unfit| match unfit {
+            Unfit::Missing(column) => RouteError::MissingColumn { table: table_name(row), column },
+            Unfit::Column { column, problem } => {
+                RouteError::Value { table: table_name(row), column, id: id_text(&self.recipe, row), problem }
             }
-        }
-        let plan = Plan {
-            serial: relation.serial,
-            id: need(&self.columns.id)?,
-            key: need(&self.columns.key)?,
-            route_by: need(&self.columns.route_by)?,
-            payload: need(&self.columns.payload)?,
-            timestamp: self.columns.timestamp.as_deref().map(need).transpose()?,
-            headers,
-        };
+        })?;
         if self.plans.len() >= MAX_PLANS {
             self.plans.clear();
         }
         self.plans.push(plan);
         Ok(self.plans.len() - 1)
     }
+}
 
-    fn body<'a>(&self, row: RowView<'a>, index: usize) -> Result<Option<std::borrow::Cow<'a, [u8]>>, RouteError> {
-        let Some((column, value)) = cell(row, index) else {
-            return Err(self.bad_value(row, index, "is not in the row"));
-        };
-        value::body(column.kind, value).map_err(|error| self.bad_value(row, index, &error.to_string()))
+/// What keeps every row of a table from becoming a record, if anything: for the start, before the first row comes.
+#[must_use]
+pub fn table_problem(config: &Config, relation: &Relation) -> Option<String> {
+    let table = format!("{}.{}", relation.schema, relation.table);
+    let unfit = match Plan::new(&Recipe::new(config), relation) {
+        Ok(plan) => plan.format_problem(relation)?,
+        Err(unfit) => unfit,
+    };
+    Some(match unfit {
+        Unfit::Missing(column) => RouteError::MissingColumn { table, column }.to_string(),
+        Unfit::Column { column, problem } => format!("column \"{column}\" of table \"{table}\" {problem}"),
+    })
+}
+
+fn typed<'a>(recipe: &Recipe, row: RowView<'a>, slot: Slot) -> Result<Typed<'a>, RouteError> {
+    let Some(value) = row.value(slot.index) else {
+        return Err(bad_value(recipe, row, slot.index, "is not in the row"));
+    };
+    let typed = typed::decode(slot.kind, recipe.shape, value);
+    typed.map_err(|error| bad_value(recipe, row, slot.index, &error.to_string()))
+}
+
+/// The value of a column that has a problem with whatever is not NULL.
+fn fitting<'a>(recipe: &Recipe, row: RowView<'a>, slot: Slot, problem: Option<&str>) -> Result<Typed<'a>, RouteError> {
+    match (typed(recipe, row, slot)?, problem) {
+        (Typed::Null, _) => Ok(Typed::Null),
+        (_, Some(problem)) => Err(bad_value(recipe, row, slot.index, problem)),
+        (value, None) => Ok(value),
     }
+}
 
-    fn header<'a>(&self, row: RowView<'a>, name: &'a str, index: usize) -> Result<Header<'a>, RouteError> {
-        let Some((column, value)) = cell(row, index) else {
-            return Err(self.bad_value(row, index, "is not in the row"));
-        };
-        let value = value::header(column.kind, value);
-        let value = value.map_err(|error| self.bad_value(row, index, &error.to_string()))?;
-        Ok(Header { key: name, value })
+fn value<'a>(recipe: &Recipe, plan: &Plan, row: RowView<'a>) -> Result<Body<'a>, RouteError> {
+    let payload = fitting(recipe, row, plan.payload, plan.payload_problem.as_deref())?;
+    if recipe.value.is_tombstone(&payload) {
+        return Ok(Body { bytes: None, is_no_document: false });
     }
-
-    fn no_topic(&self, row: RowView<'_>) -> RouteError {
-        RouteError::NoTopic { table: table_name(row), column: self.columns.route_by.clone(), id: self.id_text(row) }
+    let bad = |index: usize, error: ValueError| bad_value(recipe, row, index, &error.to_string());
+    let Some(envelope) = &plan.envelope else {
+        return recipe.value.alone(payload).map_err(|error| bad(plan.payload.index, error));
+    };
+    let mut fields = Vec::with_capacity(envelope.len());
+    for (name, slot) in envelope {
+        fields.push((name.as_str(), typed(recipe, row, *slot)?));
     }
+    recipe.value.enveloped(&payload, &fields).map_err(|(field, error)| {
+        let slot = field.and_then(|field| envelope.get(field)).map_or(plan.payload, |(_, slot)| *slot);
+        bad(slot.index, error)
+    })
+}
 
-    fn bad_value(&self, row: RowView<'_>, index: usize, problem: &str) -> RouteError {
-        let column = row.relation.columns.get(index).map_or_else(String::new, |column| column.name.clone());
-        RouteError::Value { table: table_name(row), column, id: self.id_text(row), problem: problem.to_owned() }
+fn headers<'a>(
+    context: &'a [(String, Vec<u8>)],
+    recipe: &Recipe,
+    plan: &'a Plan,
+    row: RowView<'a>,
+) -> Result<Vec<Header<'a>>, RouteError> {
+    let mut headers = Vec::with_capacity(context.len() + plan.headers.len() + 1);
+    let known = context.iter().map(|(key, value)| Header { key, value: Some(Cow::Borrowed(value)) });
+    headers.extend(known);
+    if let Some(index) = plan.tracing {
+        tracing_headers(&mut headers, recipe, row, index)?;
     }
+    headers.push(Header { key: "id", value: header(recipe, row, plan.id)? });
+    for (key, slot) in &plan.headers {
+        headers.push(Header { key, value: header(recipe, row, *slot)? });
+    }
+    Ok(headers)
+}
 
-    /// The event's id for a message.
-    fn id_text(&self, row: RowView<'_>) -> String {
-        let index = row.relation.columns.iter().position(|column| column.name == self.columns.id);
-        match index.and_then(|index| row.value(index)) {
-            Some(Value::Text(text)) => String::from_utf8_lossy(text).into_owned(),
-            Some(Value::Binary(bytes)) => format!("{bytes:02x?}"),
-            Some(Value::Null) | None => "NULL".to_owned(),
+fn header<'a>(recipe: &Recipe, row: RowView<'a>, slot: Slot) -> Result<Bytes<'a>, RouteError> {
+    header_bytes(recipe.header_format, typed(recipe, row, slot)?)
+        .map_err(|error| bad_value(recipe, row, slot.index, &error.to_string()))
+}
+
+fn header_bytes(format: HeaderFormat, value: Typed<'_>) -> Result<Bytes<'_>, ValueError> {
+    match format {
+        HeaderFormat::Simple => Ok(text::header(value)),
+        HeaderFormat::Json => {
+            let mut out = Vec::new();
+            json::value(&mut out, &value)?;
+            Ok(Some(Cow::Owned(out)))
         }
     }
 }
 
-fn cell<'a>(row: RowView<'a>, index: usize) -> Option<(&'a Column, Value<'a>)> {
-    Some((row.relation.columns.get(index)?, row.value(index)?))
+/// The headers from a tracing context that was kept in a column; none where it is NULL or holds none.
+fn tracing_headers(
+    headers: &mut Vec<Header<'_>>,
+    recipe: &Recipe,
+    row: RowView<'_>,
+    index: usize,
+) -> Result<(), RouteError> {
+    let Some(Value::Text(context)) = row.value(index) else { return Ok(()) };
+    let context = std::str::from_utf8(context).map_err(|_| bad_value(recipe, row, index, "is not UTF-8"))?;
+    for key in TRACE_CONTEXT {
+        let Some(value) = properties::get(context, key).filter(|value| !value.is_empty()) else { continue };
+        let value = header_bytes(recipe.header_format, Typed::Text(Cow::Owned(value.into_bytes())))
+            .map_err(|error| bad_value(recipe, row, index, &error.to_string()))?;
+        headers.push(Header { key, value });
+    }
+    Ok(())
+}
+
+fn partition(recipe: &Recipe, plan: &Plan, row: RowView<'_>) -> Result<Option<i32>, RouteError> {
+    let Some(index) = plan.partition else { return Ok(None) };
+    let Some(Value::Text(text)) = row.value(index) else { return Ok(None) };
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
+    match number {
+        Some(number @ 0..) => Ok(Some(number)),
+        _ => {
+            let problem = format!("is {}, which is no partition", String::from_utf8_lossy(text));
+            Err(bad_value(recipe, row, index, &problem))
+        }
+    }
+}
+
+/// The record's time in milliseconds since 1970; `None` for NULL and for what Kafka cannot hold: infinity, times before
+/// 1970, a text that is no time.
+fn record_time(kind: ColumnType, value: Value<'_>) -> Option<i64> {
+    let Value::Text(text) = value else { return None };
+    let text = std::str::from_utf8(text).ok()?;
+    let milliseconds = match kind {
+        ColumnType::Timestamp(_) | ColumnType::TimestampTz(_) => time::microseconds(text)?.div_euclid(1000),
+        _ => text.parse().ok()?,
+    };
+    (milliseconds >= 0).then_some(milliseconds)
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn no_topic(recipe: &Recipe, row: RowView<'_>) -> RouteError {
+    RouteError::NoTopic { table: table_name(row), column: recipe.columns.route_by.clone(), id: id_text(recipe, row) }
+}
+
+fn bad_value(recipe: &Recipe, row: RowView<'_>, index: usize, problem: &str) -> RouteError {
+    let column = row.relation.columns.get(index).map_or_else(String::new, |column| column.name.clone());
+    RouteError::Value { table: table_name(row), column, id: id_text(recipe, row), problem: problem.to_owned() }
+}
+
+/// The event's id for a message.
+fn id_text(recipe: &Recipe, row: RowView<'_>) -> String {
+    let index = row.relation.columns.iter().position(|column| column.name == recipe.columns.id);
+    match index.and_then(|index| row.value(index)) {
+        Some(Value::Text(text)) => String::from_utf8_lossy(text).into_owned(),
+        Some(Value::Binary(bytes)) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        Some(Value::Null) | None => "NULL".to_owned(),
+    }
 }
 
 fn table_name(row: RowView<'_>) -> String {
     format!("{}.{}", row.relation.schema, row.relation.table)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use bytes::Bytes;
-
-    use super::*;
-    use crate::change::{Batch, Cell, ColumnType, Item};
-
-    /// A batch with one row of the given columns, types and values.
-    fn batch(columns: &[(&str, ColumnType, Option<&str>)]) -> Batch {
-        let (mut body, mut cells, mut described) = (Vec::new(), Vec::new(), Vec::new());
-        for (name, kind, value) in columns {
-            described.push(Column { name: (*name).to_owned(), kind: *kind });
-            cells.push(value.map_or(Cell::Null, |value| {
-                body.extend_from_slice(value.as_bytes());
-                Cell::Text(body.len() - value.len()..body.len())
-            }));
-        }
-        let (schema, table) = ("public".to_owned(), "outbox".to_owned());
-        let relation = Arc::new(Relation { serial: 1, schema, table, columns: described });
-        let mut batch = Batch::default();
-        batch.push_row(relation, Bytes::from(body), cells);
-        batch
-    }
-
-    const DEFAULT: [(&str, ColumnType, Option<&str>); 5] = [
-        ("id", ColumnType::Uuid, Some("e1")),
-        ("aggregatetype", ColumnType::Text, Some("Order")),
-        ("aggregateid", ColumnType::Text, Some("A-17")),
-        ("type", ColumnType::Text, Some("OrderPlaced")),
-        ("payload", ColumnType::Json, Some("{\"n\": 1}")),
-    ];
-
-    /// Routes the row of a batch and shows the result.
-    fn route(router: &mut Router, batch: &Batch) -> Result<String, RouteError> {
-        let [Item::Row(row)] = batch.items() else { panic!("one row") };
-        let show = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        let record = router.route(batch.view(row), 1_700_000_000_123_456)?;
-        let headers: Vec<_> = record.headers.iter().map(|header| (header.key, show(header.value.as_deref()))).collect();
-        let (key, payload) = (show(record.key.as_deref()), show(record.payload.as_deref()));
-        Ok(format!("{} {key:?} {payload:?} {headers:?} {}", record.topic, record.timestamp_ms))
-    }
-
-    #[test]
-    fn the_default_table_becomes_the_default_record() {
-        let record = route(&mut Router::new(&Config::default()), &batch(&DEFAULT)).unwrap();
-        let expected = r#"outbox.event.Order Some("A-17") Some("{\"n\": 1}") [("id", Some("e1"))] 1700000000123"#;
-        assert_eq!(record, expected);
-    }
-
-    #[test]
-    fn null_key_payload_and_header_stay_null() {
-        let mut config = Config::default();
-        config.record.headers = vec!["type:eventType".to_owned(), "type".to_owned()];
-        let mut router = Router::new(&config);
-        let mut columns = DEFAULT;
-        columns[2].2 = None;
-        columns[3].2 = None;
-        columns[4].2 = None;
-        let record = route(&mut router, &batch(&columns)).unwrap();
-        let expected =
-            r#"outbox.event.Order None None [("id", Some("e1")), ("eventType", None), ("type", None)] 1700000000123"#;
-        assert_eq!(record, expected);
-    }
-
-    #[test]
-    fn a_row_without_topic_or_column_is_an_error_that_names_it() {
-        let mut router = Router::new(&Config::default());
-        let mut columns = DEFAULT;
-        columns[1].2 = None;
-        let error = route(&mut router, &batch(&columns)).unwrap_err().to_string();
-        let expected =
-            "column \"aggregatetype\" of table \"public.outbox\" is NULL, so the record has no topic (event id e1)";
-        assert_eq!(error, expected);
-        let mut router = Router::new(&Config::default());
-        let error = route(&mut router, &batch(&DEFAULT[..4])).unwrap_err().to_string();
-        assert_eq!(error, "table \"public.outbox\" has no column \"payload\"");
-    }
-
-    #[test]
-    fn a_header_column_that_is_missing_may_be_left_out() {
-        let mut config = Config::default();
-        config.record.headers = vec!["tenant".to_owned()];
-        let error = route(&mut Router::new(&config), &batch(&DEFAULT)).unwrap_err().to_string();
-        assert_eq!(error, "table \"public.outbox\" has no column \"tenant\"");
-        config.record.missing_columns = MissingColumns::Ignore;
-        assert!(route(&mut Router::new(&config), &batch(&DEFAULT)).is_ok());
-    }
 }

@@ -61,12 +61,12 @@ pub struct TlsSettings {
     pub identity: Option<Identity>,
 }
 
-/// Files of our own certificate, both PEM.
+/// Files of our own certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The certificate, with those between it and the authority's.
     pub certificate: PathBuf,
-    /// Its key: PKCS#8, PKCS#1 or SEC 1, without a passphrase.
+    /// Its key, in PEM or DER: PKCS#8, PKCS#1 or SEC 1, without a passphrase.
     pub key: PathBuf,
 }
 
@@ -144,14 +144,16 @@ fn certified_key(identity: &Identity, provider: &CryptoProvider) -> Result<Singl
     }
 }
 
+/// PEM, or the bare DER that Java's driver takes.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| {
-        let reason = match error {
-            pem::Error::NoItemsFound => "no key in it that has no passphrase".to_owned(),
-            error => words(&error),
-        };
-        TlsError::File { what: "the client's key", path: path.to_owned(), reason }
-    })
+    let failed = |reason: String| TlsError::File { what: "the client's key", path: path.to_owned(), reason };
+    let content = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
+    match PrivateKeyDer::from_pem_slice(&content) {
+        Err(pem::Error::NoItemsFound) => {
+            PrivateKeyDer::try_from(content).map_err(|_| failed("no key in it that has no passphrase".to_owned()))
+        }
+        read => read.map_err(|error| failed(words(&error))),
+    }
 }
 
 /// The system's words where there are some: the library's show its own types.

@@ -207,6 +207,10 @@ fn client_certificate(version: Version) {
     ]);
     assert!(std::fs::read_to_string(&key).unwrap().contains("BEGIN RSA PRIVATE KEY"));
     works(&case, &with(&Certificate { certificate, key: key.clone() }), &seen);
+    // as Java's driver takes it
+    let key = tls.join("key.pk8");
+    openssl(&[&format!("pkcs8 -topk8 -nocrypt -outform DER -in {} -out {}", right.key.display(), key.display())]);
+    works(&case, &with(&Certificate { certificate: right.certificate.clone(), key }), &seen);
 
     refused(&url(&case, &user, "?sslmode=require"), &["certificate"]);
     let foreign = Authority::new(&crate::support::private_dir("foreign-ca")).issue(&user, "DNS:client");

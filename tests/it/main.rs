@@ -21,6 +21,7 @@ mod commands;
 mod commands_check;
 mod connecting;
 mod crash;
+mod debezium;
 #[cfg(feature = "demo")]
 mod demo;
 mod failover;

@@ -1,7 +1,5 @@
 //! Settings of the librdkafka clients: what is ours, what the user may override, and what is ours whatever he says.
 
-use std::path::Path;
-
 use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 
 use crate::config::KafkaConfig;
@@ -58,12 +56,12 @@ pub(super) enum Mode {
     Isolating,
 }
 
-/// The SASL password, read anew so that a rotated one is found.
+/// The SASL password, read anew from its file so that a rotated one is found.
 ///
 /// # Errors
 /// [`SinkError::Restart`]: a file that is being replaced is there the next time.
-pub(super) async fn read_password(path: Option<&Path>) -> Result<Option<Secret>, SinkError> {
-    let Some(path) = path else { return Ok(None) };
+pub(super) async fn read_password(config: &KafkaConfig) -> Result<Option<Secret>, SinkError> {
+    let Some(path) = &config.sasl_password_file else { return Ok(config.sasl_password.clone()) };
     let text = tokio::fs::read_to_string(path).await.map_err(|error| SinkError::Restart {
         reason: Reason::Configuration,
         message: format!("could not read the SASL password file \"{}\": {error}", path.display()),

@@ -53,6 +53,8 @@ use client::Mode;
 use context::{AskingContext, Cause, Failure, POSITION_OPAQUE, Refusal, Shared};
 use failure::{Remedy, restart};
 use session::Session;
+#[cfg(test)]
+pub(crate) use topics::illegal_name;
 use topics::{Found, Topics, Verdict};
 
 /// How long the record that began a failure is waited for, after the first sign that something failed.
@@ -131,7 +133,7 @@ impl KafkaSink {
     /// Makes the clients of a session; nothing is asked of the brokers yet.
     async fn dial(&self) -> Result<(Session, Arc<Admin>), SinkError> {
         let config = &self.config;
-        let password = client::read_password(config.sasl_password_file.as_deref()).await?;
+        let password = client::read_password(config).await?;
         let connection = client::connection(config, &self.name, password.as_ref());
         let not_created = |error: KafkaError| SinkError::Configuration {
             message: format!("could not create the Kafka client: {error}"),

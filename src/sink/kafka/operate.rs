@@ -48,7 +48,7 @@ impl KafkaSink {
         };
         let partitions = self.positions_partitions(&admin).await;
         let partitions = partitions.map_err(|error| with_trouble(error, &session.shared))?;
-        let password = client::read_password(self.config.sasl_password_file.as_deref()).await?;
+        let password = client::read_password(&self.config).await?;
         let connection = client::connection(&self.config, &self.name, password.as_ref());
         let settings = client::producer(&connection, client::Mode::Isolating);
         let producer: FutureProducer<AskingContext> =

@@ -154,7 +154,7 @@ impl Topics {
 }
 
 /// Why a text cannot be the name of a topic (Kafka's `Topic.validate`); `None` if it can.
-pub(super) fn illegal_name(topic: &str) -> Option<&'static str> {
+pub(crate) fn illegal_name(topic: &str) -> Option<&'static str> {
     const LONGEST: usize = 249;
     match topic {
         "" => Some("it is empty"),

@@ -170,7 +170,13 @@ mod tests {
     use crate::sink::positions::{FORMAT, TableIdentity};
 
     fn names() -> Names {
-        Names { instance: "shop".to_owned(), slot: "s".to_owned(), publication: "p".to_owned(), file: None }
+        Names {
+            instance: "shop".to_owned(),
+            slot: "s".to_owned(),
+            publication: "p".to_owned(),
+            file: None,
+            file_flags: Vec::new(),
+        }
     }
 
     fn identity(timeline: u32) -> SourceIdentity {

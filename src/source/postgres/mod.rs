@@ -36,6 +36,7 @@ pub(crate) mod sql;
 mod surroundings;
 pub mod survey;
 mod table;
+mod types;
 pub mod url;
 mod watch;
 
@@ -54,6 +55,7 @@ use self::pgoutput::{Message, RelationMessage};
 pub use self::reader::TableReader;
 use self::relations::{Known, Relations};
 use self::settings::{Names, PostgresSettings};
+use self::types::Bases;
 use self::watch::{Watch, Watched, verdict};
 use crate::change::{Batch, Cell, Ignored, Item};
 use crate::position::{Lsn, Position};
@@ -209,7 +211,7 @@ pub struct PostgresSource {
 /// a cancelled read does not begin it again.
 enum Pending {
     /// Which table's partition is this?
-    Root(RelationMessage, JoinHandle<Result<Option<u32>, SourceError>>),
+    Root(RelationMessage, JoinHandle<Result<(Option<u32>, Bases), SourceError>>),
     /// What does the server's last word mean?
     Verdict(JoinHandle<SourceError>),
 }
@@ -302,8 +304,8 @@ impl PostgresSource {
             None => Ok(()),
             Some(Pending::Verdict(task)) => Err(task.await.unwrap_or_else(died)),
             Some(Pending::Root(message, task)) => {
-                let root = task.await.map_err(died)??;
-                let announced = self.relations.announce(message, root);
+                let (root, bases) = task.await.map_err(died)??;
+                let announced = self.relations.announce(message, root, &bases);
                 self.pending = None;
                 announced.map_err(|error| self.not_understood(error.to_string()))
             }
@@ -417,18 +419,25 @@ impl PostgresSource {
         known.ok_or_else(|| self.not_understood(format!("a row refers to table {oid}, which was not announced")))
     }
 
-    /// A table is announced: known at once if it is configured, else the catalogue is asked whose partition it is.
+    /// A table is announced: known at once if it is configured and has the server's own types only, else the catalogue is
+    /// asked whose partition it is and what its types are made of.
     fn announced(&mut self, message: RelationMessage) -> Result<(), SourceError> {
         let oid = message.oid;
-        if self.relations.is_configured(oid) {
-            let announced = self.relations.announce(&message, Some(oid));
+        let is_configured = self.relations.is_configured(oid);
+        let types: Vec<u32> = message.columns.iter().map(|column| column.type_oid).collect();
+        if is_configured && types::question(types.iter().copied()).is_none() {
+            let announced = self.relations.announce(&message, Some(oid), &Bases::default());
             return announced.map_err(|error| self.not_understood(error.to_string()));
         }
         let settings = Arc::clone(&self.settings);
         let task = tokio::spawn(async move {
             let session = sql::SqlSession::connect(&settings.connect).await?;
-            let root = catalog::partition_root(&session.client, oid).await;
-            root.map_err(|error| error::from_driver("look up a table's partitions", &settings.connect, error))
+            let failed = |error| error::from_driver("look up a table's partitions and types", &settings.connect, error);
+            let root = match is_configured {
+                true => Some(oid),
+                false => catalog::partition_root(&session.client, oid).await.map_err(failed)?,
+            };
+            Ok((root, Bases::ask(&session.client, types).await.map_err(failed)?))
         });
         self.pending = Some(Pending::Root(message, task));
         Ok(())

@@ -28,8 +28,8 @@ pub(super) struct PasswordSource {
     pub command: Vec<String>,
     /// The file whose content is the password.
     pub file: Option<PathBuf>,
-    /// The URL's.
-    pub url: Option<Secret>,
+    /// The option's, else the URL's.
+    pub given: Option<Secret>,
     /// A file as libpq reads it, named in the URL.
     pub passfile: Option<PathBuf>,
     /// The same at its usual place, where it may be missing.
@@ -53,8 +53,8 @@ impl ConnectSettings {
             })?;
             return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
         }
-        if source.url.is_some() {
-            return Ok(source.url.clone());
+        if source.given.is_some() {
+            return Ok(source.given.clone());
         }
         let Some(path) = source.passfile.as_ref().or(source.usual_passfile.as_ref()) else { return Ok(None) };
         match read_passfile(path).await {

@@ -29,11 +29,12 @@ use tracing::{info, warn};
 use super::attach::{PARAMETERS, broken, run};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_server, quote_literal, unreachable};
-use super::relations::{kind, next_serial};
+use super::relations::next_serial;
 use super::settings::PostgresSettings;
 use super::slot::{self, Made};
 use super::sql::SqlSession;
 use super::table::TableQuery;
+use super::types::{self, Bases};
 use super::watch::{Watch, Watched};
 use super::{GULP_BYTES, GULP_PAUSE};
 use crate::change::{Batch, Cell, Column, Item, Relation};
@@ -342,9 +343,13 @@ async fn describe(
     );
     let rows = run(client, settings, "read a table's columns", &sql).await?;
     let text = |row: &[Option<String>], index: usize| row.get(index).cloned().flatten().unwrap_or_default();
+    let bases = match types::question(rows.iter().filter_map(|row| text(row, 1).parse().ok())) {
+        Some(question) => Bases::read(&run(client, settings, "read the types of a table's columns", &question).await?),
+        None => Bases::default(),
+    };
     let column = |name: &String| {
         let row = rows.iter().find(|row| text(row, 0) == *name);
-        let described = row.and_then(|row| Some(kind(text(row, 1).parse().ok()?, text(row, 2).parse().ok()?)));
+        let described = row.and_then(|row| Some(bases.kind(text(row, 1).parse().ok()?, text(row, 2).parse().ok()?)));
         let missing = || unreachable(format!("could not read table \"{}\"", query.name.plain()), "it has changed");
         described.map(|kind| Column { name: name.clone(), kind }).ok_or_else(missing)
     };

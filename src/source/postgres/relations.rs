@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pgoutput::RelationMessage;
-use crate::change::{Column, ColumnType, Relation};
+use super::types::Bases;
+use crate::change::{Column, Relation};
 use crate::config::TableName;
 use crate::sink::positions::TableIdentity;
 
@@ -72,11 +73,17 @@ impl Relations {
     }
 
     /// Takes in an announcement, which replaces an earlier one of the same OID. `root` is what the catalogue calls the
-    /// table at the top of its partitions: itself where it is not a partition, `None` where the table has gone.
+    /// table at the top of its partitions: itself where it is not a partition, `None` where the table has gone; `bases`
+    /// what users' types are made of.
     ///
     /// # Errors
     /// [`GoneTable`]
-    pub(super) fn announce(&mut self, message: &RelationMessage, root: Option<u32>) -> Result<(), GoneTable> {
+    pub(super) fn announce(
+        &mut self,
+        message: &RelationMessage,
+        root: Option<u32>,
+        bases: &Bases,
+    ) -> Result<(), GoneTable> {
         let outbox = match root {
             Some(root) => self.outboxes.get(&root).cloned(),
             None => Some(self.of_gone_table(message)?),
@@ -89,7 +96,10 @@ impl Relations {
             columns: message
                 .columns
                 .iter()
-                .map(|column| Column { name: column.name.clone(), kind: kind(column.type_oid, column.type_modifier) })
+                .map(|column| Column {
+                    name: column.name.clone(),
+                    kind: bases.kind(column.type_oid, column.type_modifier),
+                })
                 .collect(),
         });
         let known = if outbox.is_some() { Known::Outbox(relation) } else { Known::Other(relation) };
@@ -109,28 +119,6 @@ impl Relations {
     }
 }
 
-/// What the values of a type mean. OIDs: `pg_type.dat` of the server's source. A type that is not listed is what its
-/// text says.
-#[must_use]
-pub(super) fn kind(type_oid: u32, type_modifier: i32) -> ColumnType {
-    match type_oid {
-        16 => ColumnType::Bool,
-        17 => ColumnType::Bytes,
-        20 => ColumnType::Int64,
-        21 => ColumnType::Int16,
-        23 => ColumnType::Int32,
-        114 | 3802 => ColumnType::Json,
-        700 | 701 => ColumnType::Float,
-        1082 => ColumnType::Date,
-        // without a modifier a timestamp keeps microseconds
-        1114 => ColumnType::Timestamp(u8::try_from(type_modifier).unwrap_or(6)),
-        1184 => ColumnType::TimestampTz,
-        1700 => ColumnType::Numeric,
-        2950 => ColumnType::Uuid,
-        _ => ColumnType::Text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,7 +134,7 @@ mod tests {
         };
         let serial = |table| {
             let mut relations = Relations::new(&[], &[], false);
-            relations.announce(&message(table), Some(1)).unwrap();
+            relations.announce(&message(table), Some(1), &Bases::default()).unwrap();
             match relations.get(1) {
                 Some(Known::Other(relation) | Known::Outbox(relation)) => relation.serial,
                 None => panic!("not known"),

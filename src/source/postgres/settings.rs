@@ -46,6 +46,8 @@ pub struct Names {
     pub publication: String,
     /// Configuration file, if there is one: commands are named with it.
     pub file: Option<PathBuf>,
+    /// Further flags that belong to the file.
+    pub file_flags: Vec<String>,
 }
 
 impl Names {
@@ -78,7 +80,10 @@ impl Names {
     #[must_use]
     pub fn command(&self, words: &str) -> String {
         match &self.file {
-            Some(file) => format!("outboxd {words} --config {}", shell_word(&file.display().to_string())),
+            Some(file) => {
+                let flags = self.file_flags.iter().map(|flag| format!(" {}", shell_word(flag))).collect::<String>();
+                format!("outboxd {words} --config {}{flags}", shell_word(&file.display().to_string()))
+            }
             None => format!("outboxd {words} (with the flags and variables of this instance)"),
         }
     }
@@ -133,6 +138,7 @@ impl PostgresSettings {
                 slot,
                 publication: postgres.publication(&config.name),
                 file: config.file.clone(),
+                file_flags: config.file_flags.clone(),
             },
             start: postgres.start,
             failover_slot: postgres.failover_slot,
@@ -168,7 +174,7 @@ impl ConnectSettings {
             password: PasswordSource {
                 command: config.password_command.clone(),
                 file: config.password_file.clone(),
-                url: parsed.password,
+                given: config.password.clone().or(parsed.password),
                 passfile: parsed.passfile,
                 usual_passfile: config.usual_passfile(),
             },
@@ -186,9 +192,17 @@ mod tests {
 
     #[test]
     fn commands_can_be_typed_as_they_are_named() {
-        let mut names =
-            Names { instance: "a".into(), slot: "b".into(), publication: "c".into(), file: Some("/etc/o.toml".into()) };
+        let mut names = Names {
+            instance: "a".into(),
+            slot: "b".into(),
+            publication: "c".into(),
+            file: Some("/etc/o.toml".into()),
+            file_flags: Vec::new(),
+        };
         assert_eq!(names.resume_command("now"), "outboxd resume --from now --config /etc/o.toml");
+        names.file_flags = ["--worker-config", "w.properties"].map(str::to_owned).to_vec();
+        assert_eq!(names.command("run"), "outboxd run --config /etc/o.toml --worker-config w.properties");
+        names.file_flags.clear();
         names.file = Some("my file's.toml".into());
         assert_eq!(names.command("check"), r"outboxd check --config 'my file'\''s.toml'");
         names.file = None;

@@ -65,7 +65,7 @@ impl Outboxd {
     /// Starts `outboxd run` with the text of a configuration file.
     #[track_caller]
     pub(crate) fn start_text(text: &str, port: u16) -> Self {
-        Self::launch("outboxd.toml", text, &[], port)
+        Self::start_files(&[("outboxd.toml", text)], &[], port)
     }
 
     /// Starts `outboxd run` with the JSON of a Debezium connector.
@@ -74,16 +74,19 @@ impl Outboxd {
         let port = free_port();
         let http = format!("127.0.0.1:{port}");
         let arguments = ["--bootstrap-servers", &kafka.bootstrap, "--http-listen", &http, "--log-level", "debug"];
-        Self::launch("connector.json", &connector.to_string(), &arguments, port)
+        Self::start_files(&[("connector.json", &connector.to_string())], &arguments, port)
     }
 
+    /// Starts `outboxd run` with the first of these files as its configuration and the others beside it, and with these
+    /// flags.
     #[track_caller]
-    fn launch(file: &str, text: &str, arguments: &[&str], port: u16) -> Self {
+    pub(crate) fn start_files(files: &[(&str, &str)], flags: &[&str], port: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(file);
-        std::fs::write(&file, text).unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
         let mut command = Command::new(env!("CARGO_BIN_EXE_outboxd"));
-        command.arg("run").arg("--config").arg(&file).args(arguments).current_dir(dir.path()).stdin(Stdio::null());
+        command.args(["run", "--config", files[0].0]).args(flags).current_dir(dir.path()).stdin(Stdio::null());
         command.stdout(File::create(dir.path().join("stdout")).unwrap());
         command.stderr(File::create(dir.path().join("stderr")).unwrap());
         for (name, _) in std::env::vars_os() {
