@@ -156,18 +156,30 @@ impl Router {
     }
 }
 
-/// What keeps every row of a table from becoming a record, if anything: for the start, before the first row comes.
-#[must_use]
-pub fn table_problem(config: &Config, relation: &Relation) -> Option<String> {
-    let table = format!("{}.{}", relation.schema, relation.table);
-    let unfit = match Plan::new(&Recipe::new(config), relation) {
-        Ok(plan) => plan.format_problem(relation)?,
-        Err(unfit) => unfit,
-    };
-    Some(match unfit {
-        Unfit::Missing(column) => RouteError::MissingColumn { table, column }.to_string(),
-        Unfit::Column { column, problem } => format!("column \"{column}\" of table \"{table}\" {problem}"),
-    })
+/// Looks at tables before their first row comes.
+#[derive(Debug)]
+pub struct TableCheck(Recipe);
+
+impl TableCheck {
+    /// Takes what it needs of a validated configuration.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self(Recipe::new(config))
+    }
+
+    /// The column whose type keeps the rows of a table from becoming records, and what is wrong with it; `None` if there is
+    /// none, or a column is missing.
+    #[must_use]
+    pub fn problem(&self, relation: &Relation) -> Option<(String, String)> {
+        let unfit = match Plan::new(&self.0, relation) {
+            Ok(plan) => plan.format_problem(relation)?,
+            Err(unfit) => unfit,
+        };
+        match unfit {
+            Unfit::Missing(_) => None,
+            Unfit::Column { column, problem } => Some((column, problem)),
+        }
+    }
 }
 
 fn typed<'a>(recipe: &Recipe, row: RowView<'a>, slot: Slot) -> Result<Typed<'a>, RouteError> {

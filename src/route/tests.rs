@@ -165,18 +165,16 @@ fn a_tables_problem_is_known_at_the_start() {
         let [Item::Row(row)] = batch.items() else { panic!("one row") };
         Arc::clone(batch.view(row).relation)
     };
-    let config = Config::default();
-    assert_eq!(table_problem(&config, &relation(&DEFAULT)), None);
+    let check = TableCheck::new(&Config::default());
+    assert_eq!(check.problem(&relation(&DEFAULT)), None);
+    // that a column is missing is said elsewhere
+    assert_eq!(check.problem(&relation(&DEFAULT[..4])), None);
+    let (column, problem) = check.problem(&relation(&changed("aggregateid", ColumnType::Bytes, None))).unwrap();
+    assert_eq!(column, "aggregateid");
     assert_eq!(
-        table_problem(&config, &relation(&DEFAULT[..4])).as_deref(),
-        Some("table \"public.outbox\" has no column \"payload\"")
-    );
-    assert_eq!(
-        table_problem(&config, &relation(&changed("aggregateid", ColumnType::Bytes, None))).as_deref(),
-        Some(
-            "column \"aggregateid\" of table \"public.outbox\" is of type binary, which record.key-format = \"string\" does \
-             not take: set record.key-format = \"bytes\", or record.binary-as"
-        )
+        problem,
+        "is of type binary, which record.key-format = \"string\" does not take: set record.key-format = \"bytes\", or \
+         record.binary-as"
     );
 }
 

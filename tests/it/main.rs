@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod column_types;
 mod commands;
 mod commands_check;
 mod connecting;
@@ -36,6 +37,7 @@ mod parity;
 mod presets;
 mod refused;
 mod roles;
+mod router;
 mod shape;
 mod shutdown;
 mod stdout;

@@ -5,6 +5,8 @@
 
 use tokio_postgres::Client;
 
+use super::types::Bases;
+use crate::change::Column;
 use crate::config::TableName;
 use crate::position::Lsn;
 
@@ -36,8 +38,10 @@ pub(super) struct TableFacts {
     pub has_identity: bool,
     /// Whether its rows stand in partitions.
     pub is_partitioned: bool,
-    /// Its columns.
+    /// The names of its columns.
     pub columns: Vec<String>,
+    /// Its columns, with what their values mean.
+    pub described: Vec<Column>,
 }
 
 /// The publication, as far as it concerns the relay.
@@ -129,6 +133,10 @@ pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Ta
                 (SELECT 1 FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)), \
              c.relkind = 'p', \
              ARRAY(SELECT a.attname::text FROM pg_attribute a \
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum), \
+             ARRAY(SELECT a.atttypid FROM pg_attribute a \
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum), \
+             ARRAY(SELECT a.atttypmod FROM pg_attribute a \
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = $1::text::name AND c.relname = $2::text::name AND c.relkind IN ('r', 'p')",
@@ -136,13 +144,19 @@ pub(super) async fn table(client: &Client, name: &TableName) -> Result<Option<Ta
         )
         .await?;
     let Some(row) = row else { return Ok(None) };
+    let (columns, types, modifiers): (Vec<String>, Vec<u32>, Vec<i32>) =
+        (row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
+    let bases = Bases::ask(client, types.iter().copied()).await?;
+    let kinds = types.iter().zip(modifiers).map(|(oid, modifier)| bases.kind(*oid, modifier));
+    let described = columns.iter().cloned().zip(kinds).map(|(name, kind)| Column { name, kind }).collect();
     Ok(Some(TableFacts {
         name: name.clone(),
         oid: row.try_get(0)?,
         schema_oid: row.try_get(1)?,
         has_identity: row.try_get(2)?,
         is_partitioned: row.try_get(3)?,
-        columns: row.try_get(4)?,
+        columns,
+        described,
     }))
 }
 

@@ -4,6 +4,7 @@ use tokio_postgres::Client;
 
 use super::catalog::{self, PublicationFacts, ServerFacts, TableFacts};
 use super::settings::PostgresSettings;
+use crate::change::Relation;
 use crate::config::TableName;
 use crate::config::names::quote_identifier;
 use crate::sink::positions::TableIdentity;
@@ -87,7 +88,10 @@ impl Facts {
                     name.plain(),
                     table.columns.join(", ")
                 );
-                let hint = "name the column that holds it in [outbox.columns] or record.headers".to_owned();
+                let hint = "name the column that holds it in [outbox.columns] or [record]".to_owned();
+                add(Reason::Configuration, message, hint);
+            }
+            if let Some((message, hint)) = unfit(name, table, settings) {
                 add(Reason::Configuration, message, hint);
             }
         }
@@ -220,6 +224,19 @@ impl PublicationFacts {
             || !self.schemas.is_empty()
             || self.members.iter().any(|member| !tables.iter().any(|table| table.oid == member.table_oid))
     }
+}
+
+/// A column whose type keeps the table's rows from becoming records, and what to do.
+fn unfit(name: &TableName, table: &TableFacts, settings: &PostgresSettings) -> Option<(String, String)> {
+    let relation = Relation {
+        serial: 0,
+        schema: name.schema.clone(),
+        table: name.table.clone(),
+        columns: table.described.clone(),
+    };
+    let (column, problem) = settings.types.problem(&relation)?;
+    let message = format!("column \"{column}\" of table \"{}\" {problem}", name.plain());
+    Some((message, "change the option, or name a column of a type that will do".to_owned()))
 }
 
 /// The server would let commits wait for the relay, and so for Kafka.

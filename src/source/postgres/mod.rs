@@ -430,15 +430,7 @@ impl PostgresSource {
             return announced.map_err(|error| self.not_understood(error.to_string()));
         }
         let settings = Arc::clone(&self.settings);
-        let task = tokio::spawn(async move {
-            let session = sql::SqlSession::connect(&settings.connect).await?;
-            let failed = |error| error::from_driver("look up a table's partitions and types", &settings.connect, error);
-            let root = match is_configured {
-                true => Some(oid),
-                false => catalog::partition_root(&session.client, oid).await.map_err(failed)?,
-            };
-            Ok((root, Bases::ask(&session.client, types).await.map_err(failed)?))
-        });
+        let task = tokio::spawn(async move { types::look_up(&settings, oid, is_configured, types).await });
         self.pending = Some(Pending::Root(message, task));
         Ok(())
     }

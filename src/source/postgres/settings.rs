@@ -1,6 +1,7 @@
 //! What the configuration says about a PostgreSQL server, ready for connecting.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::address::{Address, SessionKind};
@@ -8,6 +9,7 @@ use super::password::PasswordSource;
 use super::url::{self, ChannelBinding, UrlError};
 use crate::config::names::{self, MAX_IDENTIFIER_BYTES};
 use crate::config::{Config, PostgresConfig, Start, TableName};
+use crate::route::TableCheck;
 use crate::tls::TlsSettings;
 
 /// How to reach the server.
@@ -122,6 +124,8 @@ pub struct PostgresSettings {
     pub start_where: Option<String>,
     /// By what those rows are ordered.
     pub start_order_by: Vec<String>,
+    /// What the columns' types have to be.
+    pub types: Arc<TableCheck>,
 }
 
 impl PostgresSettings {
@@ -148,6 +152,7 @@ impl PostgresSettings {
             optional_columns: config.optional_columns(),
             start_where: config.outbox.start_where.clone(),
             start_order_by: config.outbox.start_order_by.clone(),
+            types: Arc::new(TableCheck::new(config)),
         })
     }
 }

@@ -169,6 +169,7 @@ mod tests {
             has_identity: true,
             is_partitioned: false,
             columns,
+            described: Vec::new(),
         }
     }
 

@@ -7,7 +7,10 @@ use std::collections::HashMap;
 
 use tokio_postgres::{Client, SimpleQueryMessage};
 
+use super::settings::PostgresSettings;
+use super::{catalog, error, sql};
 use crate::change::ColumnType;
+use crate::source::SourceError;
 
 /// The lowest OID of a type made by a user (`FirstNormalObjectId`).
 const FIRST_NORMAL_OID: u32 = 16_384;
@@ -119,6 +122,22 @@ pub(super) fn question(oids: impl IntoIterator<Item = u32>) -> Option<String> {
          SELECT asked::text, oid::text, modifier::text, is_array::text FROM made ORDER BY step",
         users.join(", ")
     ))
+}
+
+/// The root of a table's partitions, itself where it is configured, and what these types are made of.
+pub(super) async fn look_up(
+    settings: &PostgresSettings,
+    table: u32,
+    is_configured: bool,
+    types: Vec<u32>,
+) -> Result<(Option<u32>, Bases), SourceError> {
+    let session = sql::SqlSession::connect(&settings.connect).await?;
+    let failed = |error| error::from_driver("look up a table's partitions and types", &settings.connect, error);
+    let root = match is_configured {
+        true => Some(table),
+        false => catalog::partition_root(&session.client, table).await.map_err(failed)?,
+    };
+    Ok((root, Bases::ask(&session.client, types).await.map_err(failed)?))
 }
 
 impl Bases {
