@@ -73,7 +73,7 @@ impl Outboxd {
     pub(crate) fn start_connector(connector: &Value, kafka: &Kafka) -> Self {
         let port = free_port();
         let http = format!("127.0.0.1:{port}");
-        let arguments = ["--bootstrap-servers", &kafka.bootstrap, "--http-listen", &http, "--log-level", "debug"];
+        let arguments = ["--bootstrap-servers", &kafka.bootstrap, "--http-listen", &http, "--log-level", "info"];
         Self::start_files(&[("connector.json", &connector.to_string())], &arguments, port)
     }
 
