@@ -39,6 +39,8 @@ pub enum ColumnType {
     Numeric,
     /// Exact decimal numbers, each with a number of digits of its own.
     VariableNumeric,
+    /// Amounts of money: `-$1,234.50`.
+    Money,
     /// Binary strings; as text they are `\x` and hexadecimal digits.
     Bytes,
     /// Calendar days, ISO text.
@@ -73,6 +75,7 @@ impl ColumnType {
             Self::Float32 => "real",
             Self::Float64 => "double precision",
             Self::Numeric | Self::VariableNumeric => "numeric",
+            Self::Money => "money",
             Self::Bytes => "binary",
             Self::Date => "date",
             Self::Time(_) => "time",

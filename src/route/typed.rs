@@ -52,7 +52,7 @@ pub(super) fn class(kind: ColumnType, shape: Shape) -> Class {
         ColumnType::Int32 => Class::Int32,
         ColumnType::Int64 => Class::Int64,
         ColumnType::Float32 | ColumnType::Float64 => Class::Float,
-        ColumnType::Numeric | ColumnType::VariableNumeric => match shape.decimal {
+        ColumnType::Numeric | ColumnType::VariableNumeric | ColumnType::Money => match shape.decimal {
             DecimalAs::Precise => Class::Decimal,
             DecimalAs::Double => Class::Float,
             DecimalAs::String => Class::Text,
@@ -135,16 +135,17 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
             DecimalAs::Double => Typed::Float64(text.parse().ok()?),
             DecimalAs::Precise => exact(kind, text)?,
         },
+        ColumnType::Money => money(shape, text).unwrap_or(as_it_is),
         ColumnType::Bits => Typed::Bytes(Cow::Owned(bits(text)?)),
         ColumnType::Bytes => binary(shape, Cow::Owned(unhex(text)?)),
-        // infinity and years before Christ have no count: their text says what they are
+        // an infinite day or moment has no count and no ISO text: it is what the server calls it
         ColumnType::Date if counts => time::days(text).map_or(as_it_is, Typed::Int),
-        ColumnType::Date => as_it_is,
+        ColumnType::Date => time::iso_date(text).map_or(as_it_is, owned),
         ColumnType::Time(digits) if counts => Typed::Int(in_unit(time::time_of_day(text)?, digits)),
         ColumnType::Time(_) => as_it_is,
         ColumnType::TimeTz => owned(time::time_utc(text)?),
         ColumnType::Timestamp(digits) if counts => {
-            time::microseconds(text).map_or(as_it_is, |count| Typed::Int(in_unit(count, digits)))
+            time::count(text).map_or(as_it_is, |count| Typed::Int(in_unit(count, digits)))
         }
         ColumnType::Timestamp(_) => time::iso(text).map_or(as_it_is, owned),
         ColumnType::TimestampTz(digits) => time::iso_utc(text, digits).map_or(as_it_is, owned),
@@ -162,6 +163,18 @@ fn exact(kind: ColumnType, text: &str) -> Option<Typed<'static>> {
     let decimal = Decimal::parse(text)?;
     let has_scale = kind == ColumnType::Numeric;
     Some(if has_scale { Typed::Decimal(decimal) } else { Typed::VariableDecimal(decimal.stripped()) })
+}
+
+/// `-$1,234.50` as a number; `None` for the form of another locale.
+fn money(shape: Shape, text: &str) -> Option<Typed<'static>> {
+    let (sign, rest) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+    let number = format!("{sign}{}", rest.strip_prefix('$')?.replace(',', ""));
+    let decimal = Decimal::parse(&number)?;
+    Some(match shape.decimal {
+        DecimalAs::Precise => Typed::Decimal(decimal),
+        DecimalAs::Double => Typed::Float64(number.parse().ok()?),
+        DecimalAs::String => owned(number),
+    })
 }
 
 /// Columns that keep at most three digits of a second count milliseconds.
@@ -289,6 +302,7 @@ mod tests {
                 (ColumnType::Float64, "1"),
                 (ColumnType::Numeric, "1.0"),
                 (ColumnType::VariableNumeric, "1.0"),
+                (ColumnType::Money, "-$1,234.50"),
                 (ColumnType::Bytes, "\\x00"),
                 (ColumnType::Date, "2024-01-01"),
                 (ColumnType::Time(3), "00:00:00"),
