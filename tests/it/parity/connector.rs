@@ -133,6 +133,22 @@ impl Connect {
         });
     }
 
+    /// Stops a connector in good order; it and its offsets stay.
+    pub(super) fn stop(&self, name: &str) {
+        self.ask("PUT", &format!("/connectors/{name}/stop"), None);
+        eventually("the connector is stopped", 60, || {
+            let status = self.ask("GET", &format!("/connectors/{name}/status"), None);
+            (status["connector"]["state"] == "STOPPED" && status["tasks"] == json!([])).then_some(())
+        });
+    }
+
+    /// Forgets the offsets of a connector that is stopped, and starts it.
+    pub(super) fn forget_and_resume(&self, name: &str) {
+        let answer = self.ask("DELETE", &format!("/connectors/{name}/offsets"), None);
+        assert!(answer["error_code"].is_null(), "{answer}");
+        self.ask("PUT", &format!("/connectors/{name}/resume"), None);
+    }
+
     /// The innermost cause with which the connector's task failed.
     pub(super) fn failure(&self, name: &str) -> Option<String> {
         let status = self.ask("GET", &format!("/connectors/{name}/status"), None);

@@ -11,7 +11,8 @@ use crate::support::{Case, Kafka, Outboxd, PrivateKafka, Server, Session, Versio
 const KIND: &str = "A";
 const ROWS: u64 = 6_000;
 
-/// Debezium is stopped in good order, the relay goes on, is stopped, and Debezium goes on.
+/// Debezium is stopped in good order, the relay goes on, is stopped, and Debezium goes on. Debezium has to forget its
+/// offset for that: it refuses a slot that is ahead of it.
 #[test]
 #[ignore = "needs a real Debezium: tests/run --debezium"]
 fn there_and_back() {
@@ -19,11 +20,10 @@ fn there_and_back() {
     let writer = ground.write(0, ROWS);
     ground.connect.create(&ground.json);
     ground.wait_records(ROWS / 6);
-    ground.connect.delete(&ground.case.tag);
-    ground.wait_until_free();
+    ground.connect.stop(&ground.case.tag);
     ground.relay_goes_on(ROWS / 2);
     ground.wait_until_free();
-    ground.connect.create(&ground.json);
+    ground.connect.forget_and_resume(&ground.case.tag);
     writer.join().unwrap();
     ground.all_arrived("stopped in good order, there and back");
 }
