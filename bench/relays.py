@@ -84,7 +84,7 @@ class Debezium(Process):
         self.pid = int((self.folder / "connect.pid").read_text())
 
     def run(self, verb, *args, **env):
-        subprocess.run([HERE / "connect.sh", verb, self.folder, *args], check=True, stdout=subprocess.DEVNULL,
+        subprocess.run([HERE.parent / "tests/services/connect.sh", verb, self.folder, *args], check=True, stdout=subprocess.DEVNULL,
                        env={**os.environ, **env})
 
     def check(self):

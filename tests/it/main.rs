@@ -34,6 +34,8 @@ mod kafka_oauth;
 mod kafka_secure;
 mod kafka_sink;
 mod liveness;
+mod parity;
+mod presets;
 mod readme;
 mod refused;
 mod roles;

@@ -51,7 +51,12 @@ impl Case {
 
     /// A configuration that works here.
     pub(crate) fn config(&self) -> Config {
-        Config::default()
+        self.config_over(Config::default())
+    }
+
+    /// A configuration with the name and the addresses of this case.
+    pub(crate) fn config_over(&self, config: Config) -> Config {
+        config
             .set("name", self.tag.as_str())
             .set("source.postgres.url", self.db.url())
             .set("sink.kafka.bootstrap-servers", self.kafka.bootstrap.as_str())

@@ -9,6 +9,12 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// What a file says.
+    #[track_caller]
+    pub(crate) fn parse(text: &str) -> Self {
+        Self { root: text.parse().unwrap() }
+    }
+
     /// Sets an option: `set("delivery.window-bytes", 4096)`.
     #[must_use]
     pub(crate) fn set(mut self, path: &str, value: impl Into<Value>) -> Self {

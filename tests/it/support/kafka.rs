@@ -107,6 +107,27 @@ impl Kafka {
         partitions(&self.consumer(), topic)
     }
 
+    /// The names of all topics that begin so.
+    pub(crate) fn topics(&self, prefix: &str) -> Vec<String> {
+        let metadata = self.consumer().fetch_metadata(None, Duration::from_secs(10)).unwrap();
+        let names = metadata.topics().iter().map(|topic| topic.name().to_owned());
+        names.filter(|name| name.starts_with(prefix)).collect()
+    }
+
+    /// How many records there are in all topics that begin so, those of compaction and transactions not set off.
+    pub(crate) fn count(&self, prefix: &str) -> u64 {
+        let consumer = self.consumer();
+        let mut count = 0;
+        for topic in self.topics(prefix) {
+            for partition in 0..partitions(&consumer, &topic).unwrap_or(0) {
+                let (first, end) =
+                    consumer.fetch_watermarks(&topic, partition, Duration::from_secs(5)).unwrap_or((0, 0));
+                count += u64::try_from(end - first).unwrap_or(0);
+            }
+        }
+        count
+    }
+
     /// Makes a topic and waits until it is there.
     #[track_caller]
     pub(crate) fn create_topic(&self, topic: &str, partitions: i32, config: &[(&str, &str)]) {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Config, eventually, free_port, signal, within};
+use super::{Config, Kafka, eventually, free_port, signal, within};
 
 /// An answer of `/readyz`.
 #[derive(Clone, Debug)]
@@ -66,6 +66,15 @@ impl Outboxd {
     #[track_caller]
     pub(crate) fn start_text(text: &str, port: u16) -> Self {
         Self::start_files(&[("outboxd.toml", text)], &[], port)
+    }
+
+    /// Starts `outboxd run` with the JSON of a Debezium connector.
+    #[track_caller]
+    pub(crate) fn start_connector(connector: &Value, kafka: &Kafka) -> Self {
+        let port = free_port();
+        let http = format!("127.0.0.1:{port}");
+        let arguments = ["--bootstrap-servers", &kafka.bootstrap, "--http-listen", &http, "--log-level", "info"];
+        Self::start_files(&[("connector.json", &connector.to_string())], &arguments, port)
     }
 
     /// Starts `outboxd run` with the first of these files as its configuration and the others beside it, and with these
