@@ -196,3 +196,18 @@ impl Cases {
         Step { name: row.name.clone(), id, sql: format!("BEGIN; {statements}; COMMIT") }
     }
 }
+
+/// The README's list of differences is this one.
+#[test]
+fn the_readme_names_every_difference() {
+    let readme = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let readme = words(&readme);
+    let cases = Cases::load();
+    for (key, text) in &cases.differences {
+        assert!(readme.contains(&format!("- {}", words(text))), "the README lacks \"{key}\": {text}");
+        let is_used = cases.cases.iter().flat_map(|case| case.ours.values()).any(|difference| difference.why == *key);
+        let is_used = is_used || cases.stops.iter().any(|stop| stop.ours.why.as_ref() == Some(key));
+        assert!(is_used, "no case shows \"{key}\"");
+    }
+}
