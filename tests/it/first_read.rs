@@ -53,7 +53,7 @@ fn rows_read(relay: &Outboxd) -> u64 {
 
 #[track_caller]
 fn wait_rows(relay: &Outboxd, rows: u64) {
-    eventually(&format!("{rows} rows of the first read"), 60, || (rows_read(relay) >= rows).then_some(()));
+    eventually(&format!("{rows} rows of the first read"), size(60, 600), || (rows_read(relay) >= rows).then_some(()));
 }
 
 /// Inserts the payloads `first..first + count` as [`Case::insert_many`] does, in a thread, with pauses.
@@ -95,7 +95,9 @@ fn rows_stand_and_more_are_written(version: Version) {
     let (standing, written) = (size(50_000, 1_000_000), size(10_000, 200_000));
     let case = Case::new(version);
     case.insert_many(KIND, 0, standing, 10_000);
-    let writer = begin_to_write(&case, standing, written, written / 1_000, Duration::from_millis(4));
+    // so that it writes for longer than the read takes
+    let pause = Duration::from_millis(size(4, 100));
+    let writer = begin_to_write(&case, standing, written, written / 1_000, pause);
     let count = || case.db.text("SELECT count(*) FROM outbox").unwrap().parse::<u64>().unwrap();
     eventually("the writer writes", 20, || (count() > standing).then_some(()));
     let relay = Outboxd::start(&case.config());
