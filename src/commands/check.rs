@@ -49,6 +49,7 @@ async fn look(config: &Config, settings: &PostgresSettings) -> Report {
         Err(_) => None,
     };
     let mut report = Report::default();
+    config.warnings.iter().for_each(|warning| report.add(Finding::warning(warning, "")));
     let mut values = Vec::new();
     match &survey {
         Err(error) => findings_of(error).into_iter().for_each(|finding| report.add(finding)),

@@ -1,9 +1,10 @@
 //! `outboxd takeover`: shows where a Debezium connector stopped, and lets the relay begin behind what it has published.
 
 use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context;
-use jiff::Timestamp;
+use humantime_serde::re::humantime::format_rfc3339_seconds;
 
 use crate::commands::connect_offset::ConnectOffset;
 use crate::commands::resume::Resume;
@@ -17,6 +18,9 @@ use crate::sink::store::PositionStore;
 use crate::source::SourceError;
 use crate::source::postgres::survey::Survey;
 use crate::state::Reason;
+
+/// What is shown as a date has four digits for the year.
+const YEAR_10000_US: u64 = 253_402_300_800_000_000;
 
 /// Where the connector's offset is read.
 #[derive(Clone, Debug, Default)]
@@ -148,8 +152,9 @@ fn beyond(offset: Option<&ConnectOffset>, confirmed: Lsn, at_slot_too: bool) -> 
 
 fn show(offset: &ConnectOffset) -> String {
     let lsn = |lsn: Option<Lsn>| lsn.map_or_else(|| "nowhere".to_owned(), |lsn| lsn.to_string());
-    let time = offset.time_us.and_then(|us| Timestamp::from_microsecond(us).ok());
-    let time = time.map_or_else(String::new, |time| format!(", committed {time:.0}"));
+    let us = offset.time_us.and_then(|us| u64::try_from(us).ok()).filter(|us| *us < YEAR_10000_US);
+    let time = us.and_then(|us| UNIX_EPOCH.checked_add(Duration::from_micros(us)));
+    let time = time.map_or_else(String::new, |time| format!(", committed {}", format_rfc3339_seconds(time)));
     let snapshot = if offset.in_snapshot { ", while it read the table" } else { "" };
     format!(
         "published whole up to {} (lsn_commit), last row at {} (lsn){time}{snapshot}",
@@ -228,6 +233,8 @@ mod tests {
             show(&offset(Some(0x1_0000_0010), false)),
             "published whole up to 1/10 (lsn_commit), last row at 0/3E8 (lsn), committed 2026-01-02T03:04:05Z"
         );
+        let far = ConnectOffset { time_us: Some(i64::MAX), ..offset(None, false) };
+        assert_eq!(show(&far), "published whole up to nowhere (lsn_commit), last row at 0/3E8 (lsn)");
         assert!(show(&offset(None, true)).starts_with("published whole up to nowhere (lsn_commit)"));
         assert!(show(&offset(None, true)).ends_with("while it read the table"));
     }

@@ -86,7 +86,14 @@ impl Outboxd {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let mut command = Command::new(env!("CARGO_BIN_EXE_outboxd"));
-        command.args(["run", "--config", files[0].0]).args(flags).current_dir(dir.path()).stdin(Stdio::null());
+        // the whole path: tests type the commands that the relay names
+        command
+            .arg("run")
+            .arg("--config")
+            .arg(dir.path().join(files[0].0))
+            .args(flags)
+            .current_dir(dir.path())
+            .stdin(Stdio::null());
         command.stdout(File::create(dir.path().join("stdout")).unwrap());
         command.stderr(File::create(dir.path().join("stderr")).unwrap());
         for (name, _) in std::env::vars_os() {
