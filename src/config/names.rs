@@ -67,7 +67,7 @@ impl FromStr for TableName {
     }
 }
 
-/// An entry of `record.headers`: a column and the header that it becomes.
+/// An entry of `record.headers` or `record.envelope`: a column, and the header or field that it becomes.
 ///
 /// Written `column` or `column:header-name`. A column with a colon or a double quote in its name stands in double quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]

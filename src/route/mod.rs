@@ -36,6 +36,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracing::warn;
 
 pub use self::error::RouteError;
+pub use self::plan::ColumnProblem;
 pub use self::topic::{RuleProblem, fixed_parts};
 
 use self::body::{Body, Bytes};
@@ -96,8 +97,8 @@ impl Router {
         let index = self.plan(row)?;
         let route_by = self.plans.get(index).map_or(0, |plan| plan.route_by);
         let topic_value = match row.value(route_by) {
-            Some(Value::Text(text)) => text,
-            _ => return Err(no_topic(&self.recipe, row)),
+            Some(Value::Text(text) | Value::Binary(text)) => text,
+            Some(Value::Null) | None => return Err(no_topic(&self.recipe, row)),
         };
         let learned = self.topics.learn(topic_value);
         learned.map_err(|problem| bad_value(&self.recipe, row, route_by, &problem))?;
@@ -144,7 +145,7 @@ impl Router {
         }
         let plan = Plan::new(&self.recipe, row.relation).map_err(|unfit| match unfit {
             Unfit::Missing(column) => RouteError::MissingColumn { table: table_name(row), column },
-            Unfit::Column { column, problem } => {
+            Unfit::Column(ColumnProblem { column, problem, .. }) => {
                 RouteError::Value { table: table_name(row), column, id: id_text(&self.recipe, row), problem }
             }
         })?;
@@ -167,17 +168,17 @@ impl TableCheck {
         Self(Recipe::new(config))
     }
 
-    /// The column whose type keeps the rows of a table from becoming records, and what is wrong with it; `None` if there is
-    /// none, or a column is missing.
+    /// The column whose type keeps the rows of a table from becoming records; `None` if there is none, or a column is
+    /// missing.
     #[must_use]
-    pub fn problem(&self, relation: &Relation) -> Option<(String, String)> {
+    pub fn problem(&self, relation: &Relation) -> Option<ColumnProblem> {
         let unfit = match Plan::new(&self.0, relation) {
             Ok(plan) => plan.format_problem(relation)?,
             Err(unfit) => unfit,
         };
         match unfit {
             Unfit::Missing(_) => None,
-            Unfit::Column { column, problem } => Some((column, problem)),
+            Unfit::Column(problem) => Some(problem),
         }
     }
 }

@@ -52,7 +52,18 @@ pub(super) enum Unfit {
     /// It has no such column.
     Missing(String),
     /// A column is not of a type that will do.
-    Column { column: String, problem: String },
+    Column(ColumnProblem),
+}
+
+/// A column is not of a type that will do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnProblem {
+    /// The column.
+    pub column: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// The SQL type that will do, where there is one.
+    pub wanted: Option<&'static str>,
 }
 
 /// A cell, and what its column's values mean.
@@ -151,21 +162,24 @@ impl Plan {
         let time = |kind| matches!(kind, ColumnType::Timestamp(_) | ColumnType::TimestampTz(_) | ColumnType::Int64);
         let route_by = finder.find(&columns.route_by);
         let checks = [
-            (route_by.filter(|slot| !text(*slot)), "which cannot choose the topic: it has to be text"),
+            (route_by.filter(|slot| !text(*slot)), "text", "which cannot choose the topic: it has to be text"),
             (
                 partition.filter(|slot| slot.kind != ColumnType::Int32),
+                "integer",
                 "which cannot be the partition: it has to be integer",
             ),
             (
                 plan.timestamp.filter(|slot| !time(slot.kind)),
+                "timestamptz",
                 "which cannot be the record's time: it has to be timestamp, timestamp with time zone, or bigint with \
                  milliseconds",
             ),
-            (tracing.filter(|slot| !text(*slot)), "which holds no tracing context: it has to be text"),
+            (tracing.filter(|slot| !text(*slot)), "text", "which holds no tracing context: it has to be text"),
         ];
-        for (slot, problem) in checks {
+        for (slot, wanted, problem) in checks {
             if let Some(slot) = slot {
-                return Err(unfit(relation, slot, format!("is of type {}, {problem}", slot.kind.name())));
+                let problem = format!("is of type {}, {problem}", slot.kind.name());
+                return Err(unfit(relation, slot, problem, Some(wanted)));
             }
         }
         Ok(plan)
@@ -175,12 +189,12 @@ impl Plan {
     /// become records all the same.
     #[must_use]
     pub(super) fn format_problem(&self, relation: &Relation) -> Option<Unfit> {
-        let of = |slot, problem: &Option<String>| problem.clone().map(|problem| unfit(relation, slot, problem));
+        let of = |slot, problem: &Option<String>| problem.clone().map(|problem| unfit(relation, slot, problem, None));
         of(self.key, &self.key_problem).or_else(|| of(self.payload, &self.payload_problem))
     }
 }
 
-fn unfit(relation: &Relation, slot: Slot, problem: String) -> Unfit {
+fn unfit(relation: &Relation, slot: Slot, problem: String, wanted: Option<&'static str>) -> Unfit {
     let column = relation.columns.get(slot.index).map_or_else(String::new, |column| column.name.clone());
-    Unfit::Column { column, problem }
+    Unfit::Column(ColumnProblem { column, problem, wanted })
 }

@@ -169,10 +169,10 @@ fn a_tables_problem_is_known_at_the_start() {
     assert_eq!(check.problem(&relation(&DEFAULT)), None);
     // that a column is missing is said elsewhere
     assert_eq!(check.problem(&relation(&DEFAULT[..4])), None);
-    let (column, problem) = check.problem(&relation(&changed("aggregateid", ColumnType::Bytes, None))).unwrap();
-    assert_eq!(column, "aggregateid");
+    let found = check.problem(&relation(&changed("aggregateid", ColumnType::Bytes, None))).unwrap();
+    assert_eq!((found.column.as_str(), found.wanted), ("aggregateid", None));
     assert_eq!(
-        problem,
+        found.problem,
         "is of type binary, which record.key-format = \"string\" does not take: set record.key-format = \"bytes\", or \
          record.binary-as"
     );

@@ -42,7 +42,7 @@ enum Schema<'a> {
 /// [`Why`]
 pub(super) fn as_debezium(text: &str, rules: Rules) -> Result<Vec<u8>, Why> {
     let (document, is_lossy) = document::parse(text).ok_or(Why::NoSchema)?;
-    let mut guess = Guess { rules, is_lossy };
+    let mut guess = Guess { rules, is_lossy, has_broken_name: is_lossy };
     let schema = guess.schema(&document)?;
     match (&document, schema) {
         // only objects are copied
@@ -60,6 +60,8 @@ struct Guess {
     rules: Rules,
     /// Whether something came that the schema cannot hold.
     is_lossy: bool,
+    /// Whether a name was left empty because it is broken.
+    has_broken_name: bool,
 }
 
 impl Guess {
@@ -84,6 +86,10 @@ impl Guess {
                 let mut schemas = Vec::with_capacity(fields.len());
                 for (name, value) in fields {
                     if let Some(schema) = self.schema(value)? {
+                        // a schema's fields need names
+                        if name.is_empty() && !self.has_broken_name {
+                            return Err(Why::NoSchema);
+                        }
                         schemas.push((name.clone(), schema));
                     }
                 }

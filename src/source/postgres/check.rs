@@ -14,9 +14,6 @@ use crate::finding::{Finding, Report, bytes};
 use crate::sink::positions::PositionRecord;
 use crate::source::SourceError;
 
-/// Types that can hold a record's time: timestamp, timestamptz, bigint, integer.
-const TIME_TYPES: [u32; 4] = [1114, 1184, 20, 23];
-
 /// Most routing values that are asked for.
 const MAX_VALUES: i64 = 50;
 
@@ -126,19 +123,6 @@ impl<'a> Check<'a> {
                 let message =
                     format!("column \"{}\" of table \"{plain}\" is computed: the log does not have it", column.name);
                 report.error(message, format!("ALTER TABLE {name} ALTER COLUMN {quoted} DROP EXPRESSION;"));
-            }
-            if columns.timestamp.as_ref() == Some(&column.name) && !TIME_TYPES.contains(&column.type_oid) {
-                report.error(
-                    format!(
-                        "column \"{}\" of table \"{plain}\" has type {} and cannot be the record's time, which is a \
-                         timestamp, or a number of milliseconds",
-                        column.name, column.type_name
-                    ),
-                    format!(
-                        "ALTER TABLE {name} ALTER COLUMN {quoted} TYPE timestamptz USING {quoted}::text::timestamptz; \
-                         -- or leave out option \"outbox.columns.timestamp\""
-                    ),
-                );
             }
             if columns.route_by == column.name && column.is_nullable {
                 report.warning(

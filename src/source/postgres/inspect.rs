@@ -7,6 +7,7 @@ use super::settings::PostgresSettings;
 use crate::change::Relation;
 use crate::config::TableName;
 use crate::config::names::quote_identifier;
+use crate::route::ColumnProblem;
 use crate::sink::positions::TableIdentity;
 use crate::source::SourceError;
 use crate::state::Reason;
@@ -234,9 +235,16 @@ fn unfit(name: &TableName, table: &TableFacts, settings: &PostgresSettings) -> O
         table: name.table.clone(),
         columns: table.described.clone(),
     };
-    let (column, problem) = settings.types.problem(&relation)?;
+    let ColumnProblem { column, problem, wanted } = settings.types.problem(&relation)?;
     let message = format!("column \"{column}\" of table \"{}\" {problem}", name.plain());
-    Some((message, "change the option, or name a column of a type that will do".to_owned()))
+    let quoted = quote_identifier(&column);
+    let hint = wanted.map(|wanted| {
+        format!(
+            "ALTER TABLE {name} ALTER COLUMN {quoted} TYPE {wanted} USING {quoted}::text::{wanted}; -- or name another \
+             column in [outbox.columns] or [record]"
+        )
+    });
+    Some((message, hint.unwrap_or_else(|| "change the option, or name another column".to_owned())))
 }
 
 /// The server would let commits wait for the relay, and so for Kafka.

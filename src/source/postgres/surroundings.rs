@@ -100,10 +100,6 @@ pub(super) struct TableMore {
 pub(super) struct ColumnMore {
     /// Its name.
     pub name: String,
-    /// Its type as SQL has it.
-    pub type_name: String,
-    /// OID of the type.
-    pub type_oid: u32,
     /// Whether it is computed: such columns are not in the stream.
     pub is_generated: bool,
     /// Whether it may be NULL.
@@ -123,20 +119,14 @@ pub(super) async fn table(client: &Client, table: &TableFacts, settings: &Postgr
         .await?;
     let columns = client
         .query(
-            "SELECT attname::text, format_type(atttypid, atttypmod), atttypid, attgenerated <> '', NOT attnotnull \
+            "SELECT attname::text, attgenerated <> '', NOT attnotnull \
              FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attname::text = ANY ($2) \
              ORDER BY attnum",
             &[&table.oid, &settings.columns],
         )
         .await?;
     let column = |row: &Row| {
-        Ok(ColumnMore {
-            name: row.try_get(0)?,
-            type_name: row.try_get(1)?,
-            type_oid: row.try_get(2)?,
-            is_generated: row.try_get(3)?,
-            is_nullable: row.try_get(4)?,
-        })
+        Ok(ColumnMore { name: row.try_get(0)?, is_generated: row.try_get(1)?, is_nullable: row.try_get(2)? })
     };
     Ok(TableMore {
         may_read: row.try_get(0)?,
