@@ -197,6 +197,7 @@ fn every_command_is_run() {
             let begins = code.split("line(\"").nth(1).and_then(|rest| rest.split("\")").next());
             begins.is_some_and(|begins| line.starts_with(begins))
         });
+        let is_run = is_run || here.contains(&format!("\"{}\"", line.trim_end_matches(" --dry-run")));
         let is_elsewhere = ELSEWHERE.iter().any(|beginning| line.starts_with(beginning));
         assert!(is_run || is_elsewhere, "nothing runs: {line}");
     }
@@ -227,6 +228,39 @@ fn quick_start() {
     relay.ends();
 }
 
+/// Proves that somebody with a connector of Debezium's and its worker's file gets by the commands as written to a relay that
+/// goes on at the connector's slot.
+#[test]
+fn coming_from_debezium() {
+    let reader = Reader::new();
+    reader.server.prepend_hba("host all outboxd 127.0.0.1/32 trust");
+    reader.inserts(&base_table("outbox"));
+    reader.inserts(
+        "CREATE ROLE outboxd LOGIN REPLICATION; CREATE PUBLICATION dbz_publication FOR TABLE outbox; \
+         SELECT pg_create_logical_replication_slot('debezium', 'pgoutput')",
+    );
+    let connector = std::fs::read_to_string(root().join("connectors/debezium/postgres-outbox.json")).unwrap();
+    let connector = connector
+        .replace("\"5432\"", &format!("\"{}\"", reader.server.port))
+        .replace("\"localhost\"", "\"127.0.0.1\"")
+        .replace("${env:DB_PASSWORD}", CHOSEN);
+    std::fs::write(reader.dir.path().join("connector.json"), reader.own(&connector)).unwrap();
+    let worker = format!("bootstrap.servers={}\ngroup.id=connect\n", reader.kafka.bootstrap);
+    std::fs::write(reader.dir.path().join("connect-distributed.properties"), worker).unwrap();
+    reader.inserts(&blocks("sql")[0]);
+    let run = "outboxd run --config connector.json --worker-config connect-distributed.properties";
+    let lines = shell_lines();
+    assert_eq!(lines.iter().filter(|line| line.starts_with(run)).count(), 2, "{lines:?}");
+    let shown = reader.types(&format!("{run} --dry-run"), "");
+    assert!(shown.contains("heartbeat.interval.ms") && !shown.contains(CHOSEN), "{shown}");
+    reader.types(&line("outboxd check --config connector.json"), "");
+    let said = reader.types(&line("outboxd takeover --config connector.json"), "");
+    assert!(said.contains("goes on at the slot"), "{said}");
+    let relay = reader.starts(run);
+    assert!(reader.consumes().contains("eventType=OrderPlaced"));
+    relay.ends();
+}
+
 /// Proves that the commands bring a database with nothing but the table to a relay that runs, with the configuration
 /// file that comes with the program; and that after the loss of the slot the command of the hint goes on.
 #[test]
@@ -238,8 +272,8 @@ fn commands() {
     reader.server.prepend_hba("host all outboxd 127.0.0.1/32 trust");
     std::fs::write(reader.dir.path().join("outboxd.toml"), reader.own(&connector)).unwrap();
     reader.types(&line("outboxd setup --config"), "");
-    reader.types(&line("outboxd check --config"), "");
-    let run = line("outboxd run --config");
+    reader.types(&line("outboxd check --config outboxd.toml"), "");
+    let run = line("outboxd run --config outboxd.toml");
     let relay = reader.starts(&run);
     reader.inserts(&blocks("sql")[0]);
     assert!(reader.consumes().contains("eventType=OrderPlaced"));
