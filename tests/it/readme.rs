@@ -235,10 +235,8 @@ fn coming_from_debezium() {
     let reader = Reader::new();
     reader.server.prepend_hba("host all outboxd 127.0.0.1/32 trust");
     reader.inserts(&base_table("outbox"));
-    reader.inserts(
-        "CREATE ROLE outboxd LOGIN REPLICATION; CREATE PUBLICATION dbz_publication FOR TABLE outbox; \
-         SELECT pg_create_logical_replication_slot('debezium', 'pgoutput')",
-    );
+    reader.inserts("CREATE ROLE outboxd LOGIN REPLICATION; CREATE PUBLICATION dbz_publication FOR TABLE outbox");
+    reader.inserts("SELECT pg_create_logical_replication_slot('debezium', 'pgoutput')");
     let connector = std::fs::read_to_string(root().join("connectors/debezium/postgres-outbox.json")).unwrap();
     let connector = connector
         .replace("\"5432\"", &format!("\"{}\"", reader.server.port))
