@@ -295,6 +295,15 @@ impl FromStr for MariadbGtids {
     }
 }
 
+/// A transaction's identifier, of either kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gtid {
+    /// MySQL's: whose, and its number.
+    Mysql(GtidSource, u64),
+    /// MariaDB's.
+    Mariadb(MariadbGtid),
+}
+
 /// A set of either kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gtids {
@@ -305,6 +314,24 @@ pub enum Gtids {
 }
 
 impl Gtids {
+    /// Adds one transaction. One of the other kind begins a set of its own: an empty text is taken for MySQL's.
+    pub fn add(&mut self, gtid: &Gtid) {
+        match (self, gtid) {
+            (Self::Mysql(set), Gtid::Mysql(source, number)) => set.add(source, *number),
+            (Self::Mariadb(set), Gtid::Mariadb(gtid)) => set.set(*gtid),
+            (present, Gtid::Mysql(source, number)) => {
+                let mut set = MysqlGtids::default();
+                set.add(source, *number);
+                *present = Self::Mysql(set);
+            }
+            (present, Gtid::Mariadb(gtid)) => {
+                let mut set = MariadbGtids::default();
+                set.set(*gtid);
+                *present = Self::Mariadb(set);
+            }
+        }
+    }
+
     /// Whether nothing is in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod drop_slot;
+mod mysql;
 pub mod resume;
 pub mod run;
 pub mod setup;

@@ -6,8 +6,8 @@
 use std::str::FromStr;
 
 use crate::commands::{
-    Verdict, agreed, ask_relay, obstacle, postgres_settings, refusal, refuse_while_active, sink_error, source_error,
-    text,
+    ConfiguredSource, Verdict, agreed, ask_relay, configured_source, mysql, obstacle, refusal, refuse_while_active,
+    sink_error, source_error, text,
 };
 use crate::config::{Config, Start};
 use crate::finding::bytes;
@@ -46,7 +46,10 @@ impl FromStr for ResumeFrom {
 /// # Errors
 /// What stands in the way; nothing was changed then, unless the message says so.
 pub async fn resume(config: Config, from: ResumeFrom, yes: bool) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config, "resume")?;
+    let settings = match configured_source(&config)? {
+        ConfiguredSource::Postgres(settings) => settings,
+        ConfiguredSource::Mysql(settings) => return mysql::resume(&config, &settings, from, yes).await,
+    };
     if from == ResumeFrom::Table && settings.start != Start::Table {
         return Err(refusal(
             "--from table needs source.postgres.start = \"table\", and it is \"now\"",

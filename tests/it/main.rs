@@ -31,6 +31,8 @@ mod kafka;
 mod kafka_secure;
 mod kafka_sink;
 mod liveness;
+mod mysql_commands;
+mod mysql_first_read;
 mod mysql_log;
 mod mysql_stream;
 mod mysql_values;

@@ -14,48 +14,22 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tracing::debug;
 
-use super::events::{self, FLAG_ARTIFICIAL, FLAG_IGNORABLE, HEADER_BYTES, Header, kind};
-use super::layout::{Layout, RowProblem, Wanted, inflate};
+use super::events::{self, FLAG_ARTIFICIAL, HEADER_BYTES, Header, kind};
+use super::layout::{Layout, Wanted, inflate};
 use super::payload::Payload;
 use super::prepared::{Held, Prepared};
 use super::statement::{Statement, classify, mentions};
 use super::table_map::{table_map, table_name};
+use super::trouble::{Trouble, pass_over};
 use super::wire::Malformed;
 use crate::change::{Batch, Ignored, Item};
 use crate::config::TableName;
-use crate::gtid::{GtidSource, Gtids, MariadbGtid};
+use crate::gtid::{Gtid, Gtids};
 use crate::position::{BinlogPosition, Position};
 use crate::state::Reason;
 
 /// More tables than this are mostly those of the past.
 const MAX_TABLES: usize = 10_000;
-
-/// What the log holds is not as it has to be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub(super) struct Trouble {
-    /// The stable code.
-    pub reason: Reason,
-    /// What, with the names of table and column.
-    pub message: String,
-    /// What to do about it.
-    pub hint: &'static str,
-}
-
-impl Trouble {
-    pub(super) fn new(reason: Reason, message: impl Into<String>, hint: &'static str) -> Self {
-        Self { reason, message: message.into(), hint }
-    }
-}
-
-const REPORT: &str =
-    "the relay does not understand this server's log: see whether a newer version of it does, and report this";
-
-impl From<Malformed> for Trouble {
-    fn from(malformed: Malformed) -> Self {
-        Self::new(Reason::LogNotUnderstood, malformed.to_string(), REPORT)
-    }
-}
 
 /// The transaction that is being read.
 #[derive(Debug)]
@@ -70,13 +44,6 @@ struct Open {
     is_framed: bool,
     /// Rows are held until the transaction is committed by another one.
     holds: Option<Vec<Held>>,
-}
-
-/// A transaction's identifier.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Gtid {
-    Mysql(GtidSource, u64),
-    Mariadb(MariadbGtid),
 }
 
 /// What is known of a table by its number.
@@ -236,7 +203,7 @@ impl Assembler {
                 Ok(())
             }
             kind::ROTATE => self.rotate(body),
-            _ => other(header),
+            _ => pass_over(header),
         }
     }
 
@@ -425,7 +392,7 @@ impl Assembler {
         let Some(open) = self.open.take() else {
             return Err(Malformed::new("a transaction ends that has not begun").into());
         };
-        self.done(&open.gtid);
+        self.gtids.add(&open.gtid);
         if let Some(holds) = open.holds {
             // committed in one phase: nothing else decides
             let mut begun = Open { is_begun: open.is_begun, holds: None, gtid: open.gtid, ..open };
@@ -447,25 +414,6 @@ impl Assembler {
         Ok(())
     }
 
-    /// A transaction is behind us.
-    fn done(&mut self, gtid: &Gtid) {
-        match (&mut self.gtids, gtid) {
-            (Gtids::Mysql(set), Gtid::Mysql(source, number)) => set.add(source, *number),
-            (Gtids::Mariadb(set), Gtid::Mariadb(gtid)) => set.set(*gtid),
-            // an empty text is MySQL's set
-            (present, Gtid::Mariadb(gtid)) => {
-                let mut set = crate::gtid::MariadbGtids::default();
-                set.set(*gtid);
-                *present = Gtids::Mariadb(set);
-            }
-            (present, Gtid::Mysql(source, number)) => {
-                let mut set = crate::gtid::MysqlGtids::default();
-                set.add(source, *number);
-                *present = Gtids::Mysql(set);
-            }
-        }
-    }
-
     /// The open transaction is prepared: another one will decide.
     fn prepare(&mut self, body: &[u8], batch: &mut Batch) -> Result<(), Trouble> {
         let (is_one_phase, xid) = events::xa_prepare(body)?;
@@ -482,7 +430,7 @@ impl Assembler {
             Gtid::Mariadb(_) => None,
         };
         if waits.is_none() {
-            self.done(&open.gtid);
+            self.gtids.add(&open.gtid);
         }
         self.prepared.add(xid, waits, open.holds.unwrap_or_default(), before);
         self.end(open.is_begun, batch)
@@ -505,7 +453,7 @@ impl Assembler {
         }
         if let Some(prepared) = prepared {
             if let Some(gtid) = &prepared.gtid {
-                self.done(gtid);
+                self.gtids.add(gtid);
             }
             if is_commit {
                 for held in prepared.rows {
@@ -514,7 +462,7 @@ impl Assembler {
                 }
             }
         }
-        self.done(&open.gtid);
+        self.gtids.add(&open.gtid);
         self.end(open.is_begun, batch)
     }
 }
@@ -535,60 +483,4 @@ fn nearest(counted: u64, low: u32) -> u64 {
     let base = (counted & !(SPAN - 1)) | u64::from(low);
     let candidates = [base.checked_sub(SPAN), Some(base), base.checked_add(SPAN)];
     candidates.into_iter().flatten().min_by_key(|candidate| candidate.abs_diff(counted)).unwrap_or(base)
-}
-
-/// Events that hold no rows. One that may is an error.
-fn other(header: &Header) -> Result<(), Trouble> {
-    match header.kind {
-        kind::STOP
-        | kind::INTVAR
-        | kind::RAND
-        | kind::USER_VAR
-        | kind::FORMAT_DESCRIPTION
-        | kind::BEGIN_LOAD_QUERY
-        | kind::HEARTBEAT
-        | kind::HEARTBEAT_V2
-        | kind::IGNORABLE
-        | kind::ROWS_QUERY
-        | kind::PREVIOUS_GTIDS
-        | kind::TRANSACTION_CONTEXT
-        | kind::VIEW_CHANGE
-        | kind::MARIADB_ANNOTATE_ROWS
-        | kind::MARIADB_CHECKPOINT
-        | kind::MARIADB_GTID_LIST
-        | kind::MARIADB_START_ENCRYPTION => Ok(()),
-        kind::ANONYMOUS_GTID => Err(Trouble::new(
-            Reason::LogNotUnderstood,
-            "the log holds a transaction without a GTID: gtid_mode was not ON",
-            "set gtid_mode = ON, and go on with outboxd resume --from now",
-        )),
-        kind::INCIDENT => Err(Trouble::new(
-            Reason::LogNotUnderstood,
-            "the server notes in its log that it lost events there (an incident event)",
-            "see the server's error log, compare the table with the topics, and go on with outboxd resume --from now",
-        )),
-        _ if header.flags & FLAG_IGNORABLE != 0 => Ok(()),
-        unknown => Err(Trouble::new(
-            Reason::LogNotUnderstood,
-            format!("the log holds an event of type {unknown}, which is not known and may hold rows"),
-            REPORT,
-        )),
-    }
-}
-
-impl From<RowProblem> for Trouble {
-    fn from(problem: RowProblem) -> Self {
-        match problem {
-            RowProblem::Malformed(malformed) => malformed.into(),
-            RowProblem::Partial(column) => Self::new(
-                Reason::RowError,
-                format!(
-                    "a row of the outbox was written with a partial row image: column \"{column}\" is not in the log, and its \
-                     default is not known"
-                ),
-                "have every session that writes to the outbox use binlog_row_image = FULL, have the application write this \
-                 event again, and go on with outboxd resume --from now",
-            ),
-        }
-    }
 }

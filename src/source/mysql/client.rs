@@ -45,6 +45,16 @@ const ERR: u8 = 0xFF;
 /// A row of an answer; NULL is `None`.
 pub(super) type TextRow = Vec<Option<Bytes>>;
 
+/// What was read of an answer.
+pub(super) enum Row {
+    /// The next row is not here yet.
+    Incomplete,
+    /// A row.
+    Cells(TextRow),
+    /// There are no more.
+    End,
+}
+
 /// A connection that is logged in.
 pub(super) struct Client {
     socket: Box<dyn Stream>,
@@ -53,6 +63,8 @@ pub(super) struct Client {
     parts: BytesMut,
     sequence: u8,
     last_read: Instant,
+    /// Of a statement whose rows are taken as they come: packets before the first row, once that is known.
+    head_left: Option<usize>,
     /// The server's version as it says it.
     pub(super) version: String,
 }
@@ -65,7 +77,7 @@ impl Client {
     pub(super) async fn connect(settings: &ConnectSettings) -> Result<Self, SourceError> {
         let Session { socket, inbox, version } = open(settings).await?;
         let last_read = Instant::now();
-        Ok(Self { socket, inbox, parts: BytesMut::new(), sequence: 0, last_read, version })
+        Ok(Self { socket, inbox, parts: BytesMut::new(), sequence: 0, last_read, head_left: None, version })
     }
 
     /// When the last byte came.
@@ -168,9 +180,12 @@ impl Client {
 
     /// Sends a statement; returns how many columns its rows have, 0 for one without rows.
     pub(super) async fn begin_query(&mut self, sql: &str) -> Result<usize, ClientError> {
-        let mut body = vec![COM_QUERY];
-        body.extend_from_slice(sql.as_bytes());
-        self.command(&body).await?;
+        self.send_query(sql).await?;
+        self.result_head().await
+    }
+
+    /// What comes before the rows.
+    async fn result_head(&mut self) -> Result<usize, ClientError> {
         let packet = self.packet().await?;
         match packet.first() {
             Some(&OK) => return Ok(0),
@@ -185,6 +200,51 @@ impl Client {
         match self.packet().await? {
             packet if is_end(&packet) => Ok(columns),
             packet => Err(refusal(&packet)),
+        }
+    }
+
+    /// Runs statements one after the other, all sent at once.
+    pub(super) async fn queries(&mut self, statements: &[&str]) -> Result<Vec<Vec<TextRow>>, ClientError> {
+        for sql in statements {
+            self.send_query(sql).await?;
+        }
+        let answers = async {
+            let mut answers = Vec::with_capacity(statements.len());
+            for _ in statements {
+                self.sequence = 1;
+                let columns = self.result_head().await?;
+                let mut rows = Vec::new();
+                if columns > 0 {
+                    while let Some(row) = self.row(columns).await? {
+                        rows.push(row);
+                    }
+                }
+                answers.push(rows);
+            }
+            Ok(answers)
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, answers).await.unwrap_or(Err(ClientError::Timeout(ANSWER_TIMEOUT)))
+    }
+
+    /// Sends a statement whose rows are taken by [`ready_row`](Self::ready_row).
+    pub(super) async fn send_query(&mut self, sql: &str) -> Result<(), ClientError> {
+        let mut body = vec![COM_QUERY];
+        body.extend_from_slice(sql.as_bytes());
+        self.head_left = None;
+        self.command(&body).await
+    }
+
+    /// The next row of what was read already.
+    pub(super) fn ready_row(&mut self, columns: usize) -> Result<Row, ClientError> {
+        loop {
+            let Some(packet) = self.next_packet()? else { return Ok(Row::Incomplete) };
+            match self.head_left {
+                None if packet.first() == Some(&ERR) => return Err(refusal(&packet)),
+                // the columns' descriptions, and the packet that ends them
+                None => self.head_left = Some(Reader::new(&packet).length()? + 1),
+                Some(0) => return Ok(read_row(&packet, columns)?.map_or(Row::End, Row::Cells)),
+                Some(left) => self.head_left = Some(left - 1),
+            }
         }
     }
 

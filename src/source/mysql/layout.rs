@@ -9,6 +9,7 @@ use super::table_map::{MappedColumn, TableMap, column_type as t};
 use super::value::{Decoder, Form, Shape};
 use super::wire::{Malformed, Reader, bit};
 use crate::change::{Batch, Cell, Column, Relation};
+use crate::config::TableName;
 use bytes::Bytes;
 
 /// What is wanted of the outbox tables.
@@ -18,6 +19,24 @@ pub(super) struct Wanted {
     pub columns: Vec<String>,
     /// The column whose sixteen bytes are a UUID, if there is one.
     pub uuid: Option<String>,
+    /// Columns whose type the log does not tell.
+    pub special: Vec<Special>,
+}
+
+/// A column whose type the log does not tell.
+#[derive(Clone, Debug)]
+pub(super) struct Special {
+    pub table: TableName,
+    pub column: String,
+    pub kind: SpecialKind,
+}
+
+/// Types of MariaDB that are bytes in the log, as BINARY is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpecialKind {
+    Uuid,
+    Inet6,
+    Inet4,
 }
 
 /// How the rows of one table are read.
@@ -58,7 +77,6 @@ impl Layout {
     /// # Errors
     /// What is wrong with the table: a few words that follow its name.
     pub(super) fn new(schema: &str, table: &str, map: TableMap, wanted: &Wanted) -> Result<Self, String> {
-        static SERIAL: AtomicU64 = AtomicU64::new(1);
         if !map.has_names {
             return Err("was written without its columns' names: binlog_row_metadata was not FULL".to_owned());
         }
@@ -71,7 +89,8 @@ impl Layout {
             let read = match name {
                 None => None,
                 Some(name) => {
-                    let decoder = decoder(column, wanted)
+                    let table = TableName { schema: schema.to_owned(), table: table.to_owned() };
+                    let decoder = decoder(column, &table, wanted)
                         .map_err(|problem| format!("has column \"{}\", which {problem}", column.name))?;
                     described.push(Column { name: name.clone(), kind: decoder.meaning() });
                     Some((described.len() - 1, decoder))
@@ -80,12 +99,8 @@ impl Layout {
             columns.push(Slot { shape, read });
         }
         let wanted = described.len();
-        let relation = Relation {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
-            schema: schema.to_owned(),
-            table: table.to_owned(),
-            columns: described,
-        };
+        let relation =
+            Relation { serial: next_serial(), schema: schema.to_owned(), table: table.to_owned(), columns: described };
         Ok(Self { relation: Arc::new(relation), columns, wanted })
     }
 
@@ -155,17 +170,32 @@ impl Layout {
     }
 }
 
+/// A number that no relation of this process has.
+pub(super) fn next_serial() -> u64 {
+    static SERIAL: AtomicU64 = AtomicU64::new(1);
+    SERIAL.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Names of columns are compared without case.
 pub(super) fn same_name(a: &str, b: &str) -> bool {
     a == b || a.to_lowercase() == b.to_lowercase()
 }
 
-fn decoder(column: &MappedColumn, wanted: &Wanted) -> Result<Decoder, String> {
-    let is_uuid = wanted.uuid.as_ref().is_some_and(|name| same_name(name, &column.name));
-    match Decoder::of(column)? {
-        Decoder::Binary { .. } if is_uuid && column.kind == t::STRING && column.meta == 16 => Ok(Decoder::Uuid),
-        decoder => Ok(decoder),
+fn decoder(column: &MappedColumn, table: &TableName, wanted: &Wanted) -> Result<Decoder, String> {
+    let decoder = Decoder::of(column)?;
+    if column.kind != t::STRING || !matches!(decoder, Decoder::Binary { .. }) {
+        return Ok(decoder);
     }
+    let special =
+        wanted.special.iter().find(|special| special.table == *table && same_name(&special.column, &column.name));
+    let is_uuid = wanted.uuid.as_ref().is_some_and(|name| same_name(name, &column.name));
+    Ok(match (special.map(|special| special.kind), column.meta) {
+        (Some(SpecialKind::Uuid), 16) => Decoder::Uuid,
+        (Some(SpecialKind::Inet6), 16) => Decoder::Inet6,
+        (Some(SpecialKind::Inet4), 4) => Decoder::Inet4,
+        (_, 16) if is_uuid => Decoder::Uuid,
+        _ => decoder,
+    })
 }
 
 /// The bytes of a MariaDB event's part that is compressed: a byte with algorithm and width, the length, and the data

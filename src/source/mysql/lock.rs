@@ -72,13 +72,17 @@ impl NamedLock {
         lost(&why.ok().flatten().unwrap_or_else(|| "its keeper has ended".to_owned()))
     }
 
+    /// How long ago the server last said that the lock is ours.
+    pub(super) fn held_for(&self) -> Duration {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
     /// Says whether the lock may be lost by now: this process may have stood still for longer than the server waits.
     pub(super) fn check(&self) -> Result<(), SourceError> {
         if let Some(why) = self.lost.borrow().as_ref() {
             return Err(lost(why));
         }
-        let held = *self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.elapsed() >= WAIT_TIMEOUT {
+        if self.held_for() >= WAIT_TIMEOUT {
             return Err(lost("the server was not heard of for as long as it keeps the lock"));
         }
         Ok(())
@@ -93,7 +97,7 @@ impl Drop for NamedLock {
 }
 
 /// Locks are the server's, so the name says whose it is.
-fn name(instance: &str) -> String {
+pub(super) fn name(instance: &str) -> String {
     let name = format!("outboxd.{instance}");
     if name.len() <= MAX_NAME {
         return name;

@@ -55,7 +55,7 @@ pub(super) async fn open(settings: &ConnectSettings) -> Result<Session, SourceEr
     let password = password.as_ref().map_or(&b""[..], |password| password.expose().as_bytes());
     let session = async {
         let socket = connect(settings).await?;
-        let login = Login { socket, inbox: BytesMut::new(), sequence: 0, is_secret: false };
+        let login = Login { socket, inbox: BytesMut::new(), sequence: 0, is_secret: false, has_tls: false };
         login.run(settings, password).await
     };
     tokio::time::timeout(settings.timeout, session).await.unwrap_or_else(|_| {
@@ -70,6 +70,7 @@ struct Login {
     sequence: u8,
     /// Whether nobody else can read what is sent.
     is_secret: bool,
+    has_tls: bool,
 }
 
 impl Login {
@@ -84,7 +85,7 @@ impl Login {
         self.protect(settings, &greeting).await?;
         let method = Method::parse(&greeting.method).unwrap_or(Method::NativePassword);
         let answer = if method.sends_password() { Vec::new() } else { method.answer(password, &greeting.nonce) };
-        let mut body = self.head(greeting.capabilities);
+        let mut body = head(greeting.capabilities, self.has_tls);
         body.extend_from_slice(settings.user.as_bytes());
         body.push(0);
         put_lenenc_bytes(&mut body, &answer);
@@ -115,31 +116,13 @@ impl Login {
                 ),
             ));
         }
-        let body = self.head(greeting.capabilities | SSL);
+        let body = head(greeting.capabilities, true);
         self.send(&body).await.map_err(|error| from_client("begin TLS", settings, error))?;
         let plain = std::mem::replace(&mut self.socket, Box::new(tokio::io::empty()));
         self.socket = begin_tls(settings, plain).await?;
         self.is_secret = true;
+        self.has_tls = true;
         Ok(())
-    }
-
-    /// What begins the answer to the greeting, and the request for TLS.
-    fn head(&self, server: u32) -> Vec<u8> {
-        let wanted = LONG_PASSWORD
-            | LONG_FLAG
-            | PROTOCOL_41
-            | TRANSACTIONS
-            | SECURE_CONNECTION
-            | PLUGIN_AUTH
-            | PLUGIN_AUTH_LENENC
-            | if self.is_secret { SSL & server } else { 0 };
-        let asks_for_tls = server & SSL != 0 && !self.is_secret;
-        let capabilities = (wanted & (server | SSL)) | if asks_for_tls { SSL } else { 0 };
-        let mut body = capabilities.to_le_bytes().to_vec();
-        body.extend_from_slice(&(1_u32 << 30).to_le_bytes());
-        body.push(COLLATION);
-        body.extend_from_slice(&[0; 23]);
-        body
     }
 
     /// Answers what the server asks until it lets us in.
@@ -221,6 +204,23 @@ impl Login {
         self.socket.flush().await?;
         Ok(())
     }
+}
+
+/// What begins the answer to the greeting, and the request for TLS.
+fn head(server: u32, with_tls: bool) -> Vec<u8> {
+    let wanted = LONG_PASSWORD
+        | LONG_FLAG
+        | PROTOCOL_41
+        | TRANSACTIONS
+        | SECURE_CONNECTION
+        | PLUGIN_AUTH
+        | PLUGIN_AUTH_LENENC
+        | if with_tls { SSL } else { 0 };
+    let mut body = (wanted & server).to_le_bytes().to_vec();
+    body.extend_from_slice(&(1_u32 << 30).to_le_bytes());
+    body.push(COLLATION);
+    body.extend_from_slice(&[0; 23]);
+    body
 }
 
 fn greeting(packet: &[u8]) -> Result<Greeting, Malformed> {

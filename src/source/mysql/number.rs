@@ -82,10 +82,23 @@ fn trim_zeros(into: &mut Vec<u8>, begin: usize) {
 /// `strings/dtoa.cc`, `my_gcvt`).
 pub(super) fn double(value: f64, into: &mut Vec<u8>) {
     let mut scratch = [0; 40];
-    let mut cursor = std::io::Cursor::new(scratch.as_mut_slice());
-    let _ = write!(cursor, "{value:e}");
-    let length = usize::try_from(cursor.position()).unwrap_or_default();
-    plain_or_exponent(scratch.get(..length).unwrap_or_default(), into);
+    let mut print = |precision: Option<usize>| {
+        let mut cursor = std::io::Cursor::new(scratch.as_mut_slice());
+        let _ = match precision {
+            None => write!(cursor, "{value:e}"),
+            Some(precision) => write!(cursor, "{value:.precision$e}"),
+        };
+        let length = usize::try_from(cursor.position()).unwrap_or_default();
+        (length, scratch)
+    };
+    let (mut length, mut text) = print(None);
+    let digits =
+        text.iter().take(length).take_while(|byte| **byte != b'e').filter(|byte| byte.is_ascii_digit()).count();
+    if digits == 17 {
+        // of two that are equally near the server takes the even one
+        (length, text) = print(Some(digits - 1));
+    }
+    plain_or_exponent(text.get(..length).unwrap_or_default(), into);
 }
 
 /// As [`double`], for FLOAT.
@@ -108,15 +121,17 @@ fn plain_or_exponent(text: &[u8], into: &mut Vec<u8>) {
     };
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let exponent: i32 = exponent.parse().unwrap_or_default();
+    let digits = mantissa.bytes().filter(|byte| *byte != b'.');
+    let count = digits.clone().count();
     // digits before the point, if it were written without an exponent
     let point = exponent + 1;
-    if !(1 - MAX_PLAIN..=MAX_PLAIN).contains(&point) {
+    let has_fraction = usize::try_from(point).is_ok_and(|point| point < count);
+    let is_plain = (1 - MAX_PLAIN..=MAX_PLAIN).contains(&point) || (point > 0 && has_fraction);
+    if !is_plain {
         let _ = write!(into, "{sign}{mantissa}e{exponent}");
         return;
     }
     into.extend_from_slice(sign.as_bytes());
-    let digits = mantissa.bytes().filter(|byte| *byte != b'.');
-    let count = digits.clone().count();
     match usize::try_from(point) {
         Ok(point) if point > 0 => {
             for (at, digit) in digits.enumerate() {
@@ -177,6 +192,10 @@ mod tests {
             (0.000_01, "0.00001"),
             (1e-15, "0.000000000000001"),
             (1e-16, "1e-16"),
+            (1_529_143_589_110_247.8, "1529143589110247.8"),
+            (-1_964_477_586_526_868.2, "-1964477586526868.2"),
+            (9_999_999_999_999_998.0, "9.999999999999998e15"),
+            (1.5e-15, "0.0000000000000015"),
             (1.797_693_134_862_315_7e308, "1.7976931348623157e308"),
         ] {
             assert_eq!(shown(value), text);

@@ -8,11 +8,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::assembler::{Gtid, Trouble};
+use super::client::Client;
 use super::events;
 use super::layout::{Layout, inflate};
+use super::settings::MysqlSettings;
+use super::trouble::Trouble;
 use crate::change::Batch;
+use crate::gtid::Gtid;
 use crate::position::BinlogPosition;
+use crate::source::SourceError;
 use crate::state::Reason;
 
 /// Most that all of them may hold together.
@@ -38,6 +42,28 @@ impl Held {
         }
         Ok(self.layout.insert(&rows, batch)?)
     }
+}
+
+/// Says that reading cannot begin while transactions are prepared: their rows are in the log before it, and whether they
+/// count is said behind it.
+///
+/// # Errors
+/// There are some.
+pub(super) async fn wait_for_decisions(client: &mut Client, settings: &MysqlSettings) -> Result<(), SourceError> {
+    // without the right to see them it is noticed when one is committed
+    let Ok(rows) = client.query("XA RECOVER").await else { return Ok(()) };
+    if rows.is_empty() {
+        return Ok(());
+    }
+    Err(SourceError::Connection {
+        reason: Reason::SlotCreating,
+        message: format!(
+            "reading cannot begin while XA transactions are prepared on {}: there are {} (XA RECOVER lists them)",
+            settings.connect.address,
+            rows.len()
+        ),
+        source: None,
+    })
 }
 
 /// A prepared transaction.

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use super::charset::Charset;
 use super::client::{Client, TextRow, run};
 use super::error::{grants, refuse};
+use super::layout::{Special, SpecialKind};
 use super::settings::{Flavour, MysqlSettings};
+use crate::change::ColumnType;
 use crate::config::TableName;
 use crate::finding::Finding;
 use crate::gtid::{Gtids, MariadbGtids, MysqlGtids};
@@ -17,9 +19,11 @@ use crate::state::Reason;
 
 /// Variables that are looked at.
 const VARIABLES: &[&str] = &[
+    "binlog_expire_logs_seconds",
     "binlog_format",
     "binlog_row_image",
     "binlog_row_metadata",
+    "binlog_row_value_options",
     "gtid_mode",
     "gtid_purged",
     "log_bin",
@@ -132,6 +136,13 @@ impl Server {
         let rows = run(client, &settings.connect, "turn the place in the binary log into GTIDs", &sql).await?;
         let text = rows.into_iter().next().map(texts).and_then(|row| row.into_iter().next()).unwrap_or_default();
         text.parse().map(Gtids::Mariadb).map_err(not_read)
+    }
+
+    /// A server for tests.
+    #[cfg(test)]
+    pub(super) fn sample(flavour: Flavour, variables: &[(&str, &str)], end: BinlogPosition) -> Self {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { flavour, version: "9.0".to_owned(), variables, end, only: Vec::new(), except: Vec::new() }
     }
 
     pub(super) fn variable(&self, name: &str) -> &str {
@@ -247,11 +258,39 @@ pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// What is wrong with the outbox tables.
-pub(super) async fn table_findings(client: &mut Client, settings: &MysqlSettings) -> Result<Vec<Finding>, SourceError> {
-    let mut findings = Vec::new();
+/// The outbox tables with their columns; none: there is no such table, or it cannot be seen.
+pub(super) type Catalog = Vec<(TableName, Vec<CatalogColumn>)>;
+
+/// Reads the outbox tables' columns.
+pub(super) async fn catalog(client: &mut Client, settings: &MysqlSettings) -> Result<Catalog, SourceError> {
+    let mut catalog = Vec::with_capacity(settings.tables.len());
     for table in &settings.tables {
-        let columns = columns(client, settings, table).await?;
+        catalog.push((table.clone(), columns(client, settings, table).await?));
+    }
+    Ok(catalog)
+}
+
+/// Columns whose type the log does not tell: it has their bytes alone.
+pub(super) fn special(catalog: &Catalog) -> Vec<Special> {
+    let mut found = Vec::new();
+    for (table, columns) in catalog {
+        for column in columns {
+            let kind = match column.kind.as_str() {
+                "uuid" => SpecialKind::Uuid,
+                "inet6" => SpecialKind::Inet6,
+                "inet4" => SpecialKind::Inet4,
+                _ => continue,
+            };
+            found.push(Special { table: table.clone(), column: column.name.clone(), kind });
+        }
+    }
+    found
+}
+
+/// What is wrong with the outbox tables.
+pub(super) fn table_findings(settings: &MysqlSettings, catalog: &Catalog) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (table, columns) in catalog {
         if columns.is_empty() {
             let hint = format!(
                 "make it, correct option \"outbox.tables\", or have an administrator run: GRANT SELECT ON {} TO …;",
@@ -280,7 +319,7 @@ pub(super) async fn table_findings(client: &mut Client, settings: &MysqlSettings
             findings.push(Finding::error(message, hint));
         }
     }
-    Ok(findings)
+    findings
 }
 
 /// A column as the catalogue has it.
@@ -289,12 +328,38 @@ pub(super) struct CatalogColumn {
     pub name: String,
     /// Name of the type alone, such as `varchar`.
     pub kind: String,
+    /// The type with length and sign, such as `binary(16)`.
+    pub full: String,
+    /// Digits of a second.
+    digits: u8,
     /// Number of the collation; 0: none.
     pub collation: u64,
     collation_name: String,
 }
 
 impl CatalogColumn {
+    /// What its values mean: the same as in the log.
+    pub(super) fn meaning(&self) -> ColumnType {
+        let is_unsigned = self.full.contains("unsigned");
+        match self.kind.as_str() {
+            "tinyint" => ColumnType::Int16,
+            "smallint" if !is_unsigned => ColumnType::Int16,
+            "smallint" | "mediumint" | "year" => ColumnType::Int32,
+            "int" if !is_unsigned => ColumnType::Int32,
+            "int" | "bigint" => ColumnType::Int64,
+            "float" | "double" => ColumnType::Float,
+            "decimal" => ColumnType::Numeric,
+            "date" => ColumnType::Date,
+            "datetime" => ColumnType::Timestamp(self.digits),
+            "timestamp" => ColumnType::TimestampTz,
+            "bit" if self.full == "bit(1)" => ColumnType::Bool,
+            "bit" | "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => ColumnType::Bytes,
+            "json" => ColumnType::Json,
+            "uuid" => ColumnType::Uuid,
+            _ => ColumnType::Text,
+        }
+    }
+
     /// Why its values cannot be read.
     fn problem(&self) -> Option<String> {
         let spatial = ["geometry", "point", "linestring", "polygon", "geometrycollection", "geomcollection"];
@@ -309,13 +374,14 @@ impl CatalogColumn {
 }
 
 /// The columns of a table, in their order; none: there is no such table, or it cannot be seen.
-pub(super) async fn columns(
+async fn columns(
     client: &mut Client,
     settings: &MysqlSettings,
     table: &TableName,
 ) -> Result<Vec<CatalogColumn>, SourceError> {
     let sql = format!(
-        "SELECT c.COLUMN_NAME, c.DATA_TYPE, COALESCE(l.ID, 0), COALESCE(c.COLLATION_NAME, '') \
+        "SELECT c.COLUMN_NAME, c.DATA_TYPE, COALESCE(l.ID, 0), COALESCE(c.COLLATION_NAME, ''), c.COLUMN_TYPE, \
+         COALESCE(c.DATETIME_PRECISION, 0) \
          FROM information_schema.COLUMNS c LEFT JOIN information_schema.COLLATIONS l ON l.COLLATION_NAME = c.COLLATION_NAME \
          WHERE c.TABLE_SCHEMA = {} AND c.TABLE_NAME = {} ORDER BY c.ORDINAL_POSITION",
         literal(&table.schema),
@@ -326,9 +392,12 @@ pub(super) async fn columns(
         let mut texts = texts(row).into_iter();
         let mut next = || texts.next().unwrap_or_default();
         let (name, kind, collation, collation_name) = (next(), next(), next(), next());
+        let (full, digits) = (next(), next());
         CatalogColumn {
             name,
             kind: kind.to_ascii_lowercase(),
+            full: full.to_ascii_lowercase(),
+            digits: digits.parse().unwrap_or_default(),
             collation: collation.parse().unwrap_or_default(),
             collation_name,
         }

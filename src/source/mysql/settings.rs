@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::layout::Wanted;
+use super::layout::{Special, Wanted};
 use super::url::{self, Address, UrlError};
 use crate::config::secret::Secret;
 use crate::config::{Config, IdFormat, MysqlConfig, Start, TableName, names};
@@ -144,9 +144,9 @@ impl MysqlSettings {
     }
 
     /// The columns that are read.
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self, special: Vec<Special>) -> Wanted {
         let columns = self.columns.iter().chain(&self.optional_columns).cloned().collect();
-        Wanted { columns, uuid: self.uuid_column.clone() }
+        Wanted { columns, uuid: self.uuid_column.clone(), special }
     }
 
     /// Which of the two kinds of server it is.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 
-use super::assembler::{Assembler, Trouble};
+use super::assembler::Assembler;
 use super::client::{Client, refusal};
 use super::dump;
 use super::error::{ClientError, unreachable};
 use super::lock::NamedLock;
 use super::settings::MysqlSettings;
+use super::trouble::Trouble;
 use crate::change::{Batch, Item};
 use crate::position::Position;
 use crate::source::{Source, SourceError, Terminal};

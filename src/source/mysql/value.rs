@@ -4,6 +4,7 @@
 //! `client/mysqlbinlog`).
 
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::charset::Charset;
 use super::table_map::{MappedColumn, column_type as t};
@@ -121,6 +122,10 @@ pub(super) enum Decoder {
     },
     /// Sixteen bytes as the text of a UUID.
     Uuid,
+    /// Sixteen bytes as the text of an IPv6 address.
+    Inet6,
+    /// Four bytes as the text of an IPv4 address.
+    Inet4,
     Json,
 }
 
@@ -186,7 +191,13 @@ impl Decoder {
             Self::Bits | Self::Binary { .. } => ColumnType::Bytes,
             Self::Uuid => ColumnType::Uuid,
             Self::Json => ColumnType::Json,
-            Self::Time(_) | Self::OldTime | Self::Enum(_) | Self::Set(_) | Self::Text(_) => ColumnType::Text,
+            Self::Time(_)
+            | Self::OldTime
+            | Self::Enum(_)
+            | Self::Set(_)
+            | Self::Text(_)
+            | Self::Inet6
+            | Self::Inet4 => ColumnType::Text,
         }
     }
 
@@ -222,6 +233,8 @@ impl Decoder {
             }
             Self::Json => jsonb::text(raw, into)?,
             Self::Uuid => uuid(raw, into)?,
+            Self::Inet6 => inet6(padded(raw)?, into),
+            Self::Inet4 => _ = write!(into, "{}", Ipv4Addr::from(padded::<4>(raw)?)),
             Self::Bits => {
                 into.extend_from_slice(raw);
                 return Ok(Form::Binary);
@@ -286,17 +299,43 @@ fn set(raw: &[u8], words: &[String], into: &mut Vec<u8>) -> Result<(), Malformed
     Ok(())
 }
 
+/// Bytes of a fixed length, which lose their zeros at the end in the log.
+fn padded<const N: usize>(raw: &[u8]) -> Result<[u8; N], Malformed> {
+    let mut bytes = [0; N];
+    let room = bytes.get_mut(..raw.len()).ok_or_else(|| Malformed(format!("{N} bytes are {}", raw.len())))?;
+    room.copy_from_slice(raw);
+    Ok(bytes)
+}
+
+/// As the server prints it: one that holds an IPv4 address ends with its text.
+fn inet6(bytes: [u8; 16], into: &mut Vec<u8>) {
+    let address = Ipv6Addr::from(bytes);
+    let [.., a, b, c, d] = bytes;
+    if address.segments().starts_with(&[0; 6]) && (a, b) != (0, 0) {
+        let _ = write!(into, "::{}", Ipv4Addr::new(a, b, c, d));
+    } else {
+        let _ = write!(into, "{address}");
+    }
+}
+
 /// A UUID's sixteen bytes, in their order, as text.
 fn uuid(raw: &[u8], into: &mut Vec<u8>) -> Result<(), Malformed> {
     if raw.len() > 16 {
         return Err(Malformed(format!("a UUID has {} bytes", raw.len())));
     }
+    into.extend_from_slice(uuid_text(raw).as_bytes());
+    Ok(())
+}
+
+/// Up to sixteen bytes as the text of a UUID; those that are not there are zero.
+pub(super) fn uuid_text(raw: &[u8]) -> String {
+    let mut text = String::with_capacity(36);
     let padded = raw.iter().chain(std::iter::repeat(&0)).take(16);
     for (index, byte) in padded.enumerate() {
         let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
-        let _ = write!(into, "{dash}{byte:02x}");
+        text.push_str(&format!("{dash}{byte:02x}"));
     }
-    Ok(())
+    text
 }
 
 #[cfg(test)]
