@@ -180,6 +180,35 @@ mod tests {
     }
 
     #[test]
+    fn the_urls_scheme_chooses_the_source() {
+        let kafka = "[sink.kafka]\nbootstrap-servers = \"k:9092\"\n";
+        let chosen = |text: &str, url: &str| {
+            let flags = Overrides { source_url: Some(Secret::new(url)), ..Overrides::default() };
+            let source = load(&format!("{text}{kafka}"), &flags).unwrap().source;
+            (source.postgres.is_some(), source.mysql.is_some(), source.mariadb.is_some())
+        };
+        assert_eq!(chosen("", "postgres://u@h/d"), (true, false, false));
+        assert_eq!(chosen("", "mysql://u@h/d"), (false, true, false));
+        assert_eq!(chosen("", "mariadb://u@h/d"), (false, false, true));
+        assert_eq!(chosen("[source.mariadb]\nstart = \"now\"\n", "mysql://u@h/d"), (false, false, true));
+        let both =
+            "[source.mysql]\nurl = \"mysql://u@h/d\"\n[source.postgres]\nurl = \"mysql://u@h/d\"\n[sink.stdout]\n";
+        assert_eq!(
+            refused(both),
+            [
+                "source: there is more than one",
+                "leave one of the tables [source.…], and one --source-url",
+                "source.postgres.url: \"mysql\" is no scheme for [source.postgres]",
+                "write postgres://user@host:5432/database, or name the table [source.mysql]",
+            ]
+        );
+        assert_eq!(
+            refused(&format!("{MINIMAL}[outbox.columns]\nid-format = \"uuid\"\n"))[0],
+            "outbox.columns.id-format: is for MySQL and MariaDB"
+        );
+    }
+
+    #[test]
     fn flags_win_over_the_file_and_empty_ones_do_not() {
         let flags = Overrides { name: Some(String::new()), stdout: true, ..Overrides::default() };
         let config = load(&format!("name = \"file\"\n{MINIMAL}"), &flags).unwrap();

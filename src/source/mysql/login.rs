@@ -27,6 +27,10 @@ const SECURE_CONNECTION: u32 = 1 << 15;
 const PLUGIN_AUTH: u32 = 1 << 19;
 const PLUGIN_AUTH_LENENC: u32 = 1 << 21;
 
+/// The requests for the server's RSA key, by method.
+const SHA256_KEY: u8 = 1;
+const CACHING_SHA2_KEY: u8 = 2;
+
 /// utf8mb4_general_ci, which both servers have.
 const COLLATION: u8 = 45;
 
@@ -83,8 +87,10 @@ impl Login {
         let greeting = greeting(&first).map_err(|error| failed(error.into()))?;
         self.is_secret = matches!(settings.address, super::url::Address::Unix(_));
         self.protect(settings, &greeting).await?;
-        let method = Method::parse(&greeting.method).unwrap_or(Method::NativePassword);
-        let answer = if method.sends_password() { Vec::new() } else { method.answer(password, &greeting.nonce) };
+        // one that sends the password itself is left to the server to ask for
+        let method = Method::parse(&greeting.method).filter(|method| !method.sends_password());
+        let method = method.unwrap_or(Method::CachingSha2);
+        let answer = method.answer(password, &greeting.nonce);
         let mut body = head(greeting.capabilities, self.has_tls);
         body.extend_from_slice(settings.user.as_bytes());
         body.push(0);
@@ -145,27 +151,40 @@ impl Login {
                     let name = reader.nul_terminated().map_err(|error| failed(error.into()))?;
                     method = Method::parse(name).ok_or_else(|| unknown_method(settings, name))?;
                     nonce = reader.rest().strip_suffix(&[0]).unwrap_or(reader.rest()).to_vec();
-                    if method.sends_password() && !self.may_send_password(settings) {
-                        return Err(not_secret(settings, method));
-                    }
-                    self.send(&method.answer(password, &nonce)).await.map_err(failed)?;
+                    let answer = match method {
+                        Method::ClearPassword if !self.may_send_password(settings) => {
+                            return Err(not_secret(settings, method));
+                        }
+                        Method::Sha256 if !self.is_secret => {
+                            self.encrypted(password, &nonce, SHA256_KEY).await.map_err(failed)?
+                        }
+                        _ => method.answer(password, &nonce),
+                    };
+                    self.send(&answer).await.map_err(failed)?;
                 }
                 Some((0x01, [FAST])) if method == Method::CachingSha2 => {}
                 Some((0x01, [FULL])) if method == Method::CachingSha2 => {
                     let answer = if self.is_secret {
                         terminated(password)
                     } else {
-                        self.send(&[2]).await.map_err(failed)?;
-                        let key = self.packet().await.map_err(failed)?;
-                        let key = key.strip_prefix(&[1]).unwrap_or(&key);
-                        let unusable = || failed(Malformed::new("its RSA key cannot be used").into());
-                        encrypt(password, &nonce, key).ok_or_else(unusable)?
+                        self.encrypted(password, &nonce, CACHING_SHA2_KEY).await.map_err(failed)?
                     };
                     self.send(&answer).await.map_err(failed)?;
                 }
                 _ => return Err(failed(refusal(&packet))),
             }
         }
+    }
+
+    /// The password, packed with the server's key, which it is asked for.
+    async fn encrypted(&mut self, password: &[u8], nonce: &[u8], request: u8) -> Result<Vec<u8>, ClientError> {
+        self.send(&[request]).await?;
+        let key = self.packet().await?;
+        if key.first() == Some(&0xFF) {
+            return Err(refusal(&key));
+        }
+        let packed = encrypt(password, nonce, key.strip_prefix(&[1]).unwrap_or(&key));
+        packed.ok_or_else(|| Malformed::new("its RSA key cannot be used").into())
     }
 
     /// Whether the password may be seen by whoever ends the connection: the server is known, or was asked for without a
