@@ -18,6 +18,9 @@ on_each_binlog![
     rotation_and_restart_of_the_server,
     a_row_longer_than_a_packet,
     settings_are_refused_all_at_once,
+    fr_38_a_broker_that_is_away_does_not_end_the_connection,
+    a_log_without_checksums,
+    fr_31_two_sources_in_one_set,
 ];
 
 /// Packed and unpacked transactions side by side.
@@ -303,4 +306,83 @@ fn settings_are_refused_all_at_once(kind: Kind) {
             ended.stderr
         );
     }
+}
+
+/// The server writes into a socket that nobody reads for longer than it waits by default.
+fn fr_38_a_broker_that_is_away_does_not_end_the_connection(kind: Kind) {
+    let server = PrivateMysql::start(kind, &["--net-write-timeout=2", "--wait-timeout=3"]);
+    let case = MysqlCase::on(&server);
+    case.session().run("ALTER TABLE outbox MODIFY payload MEDIUMTEXT");
+    let positions = format!("{}.positions", case.tag);
+    case.kafka.create_topic(&positions, 1, &[("cleanup.policy", "compact")]);
+    let config = case.config().set("sink.kafka.create-topics", false).set("delivery.window-bytes", 65_536);
+    let relay = Outboxd::start(&config);
+    relay.ready();
+    let mut session = case.session();
+    let row = format!("('{}', 'k', '{}')", case.kind("A"), "z".repeat(100_000));
+    for _ in 0..10 {
+        session.run(&format!(
+            "INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES {}",
+            vec![row.as_str(); 50].join(",")
+        ));
+    }
+    relay.wait_reason("topic_missing", 20);
+    std::thread::sleep(Duration::from_secs(8));
+    case.kafka.create_topic(&case.topic("A"), 1, &[]);
+    assert_eq!(case.consume("A", 500, 60).len(), 500);
+    assert_eq!(relay.stderr().matches("streaming begins").count(), 1, "the connection lived");
+    case.session().run(&case.insert_sql("A", "k", "last"));
+    assert_eq!(case.values_until("A", "last", 20).len(), 501);
+}
+
+/// Checksums are the server's choice.
+fn a_log_without_checksums(kind: Kind) {
+    let server = PrivateMysql::start(kind, &["--binlog-checksum=NONE"]);
+    let case = MysqlCase::on(&server);
+    let relay = case.start();
+    case.insert("A", "k", "1");
+    case.session().run("SET GLOBAL binlog_checksum = CRC32");
+    case.insert("A", "k", "2");
+    assert_eq!(case.values_until("A", "2", 20), ["1", "2"]);
+    relay.kill9();
+    let _relay = case.start();
+    case.session().run("SET GLOBAL binlog_checksum = NONE");
+    case.insert("A", "k", "3");
+    assert_eq!(crate::support::case::without_repeats(case.values_until("A", "3", 20)), ["1", "2", "3"]);
+}
+
+/// The position is the whole set, and nothing of either source is repeated or left out.
+fn fr_31_two_sources_in_one_set(kind: Kind) {
+    let server = PrivateMysql::start(kind, &[]);
+    let case = MysqlCase::on(&server);
+    let mut session = case.session();
+    let mut other = 0;
+    let mut from_elsewhere = |payload: &str| {
+        other += 1;
+        if kind.is_mysql() {
+            session.run(&format!("SET gtid_next = '3e11fa47-71ca-11e1-9e33-c80aa9429562:{other}'"));
+            session.run(&case.insert_sql("A", "k", payload));
+            session.run("SET gtid_next = 'AUTOMATIC'");
+        } else {
+            session.run("SET gtid_domain_id = 7");
+            session.run(&case.insert_sql("A", "k", payload));
+            session.run("SET gtid_domain_id = 0");
+        }
+    };
+    from_elsewhere("before");
+    let relay = case.start();
+    for number in 0..5 {
+        case.insert("A", "k", &format!("a{number}"));
+        from_elsewhere(&format!("b{number}"));
+    }
+    case.values_until("A", "b4", 20);
+    let position = eventually("a position with both", 10, || {
+        case.stored_position().filter(|position| position.contains(if kind.is_mysql() { ":1-6" } else { "7-1-6" }))
+    });
+    assert_eq!(relay.terminate(), Some(0), "{position}");
+    from_elsewhere("b5");
+    case.insert("A", "k", "a5");
+    let _relay = case.start();
+    let wanted = ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4", "b5", "a5"];
+    assert_eq!(case.values_until("A", "a5", 20), wanted);
 }

@@ -48,7 +48,7 @@ impl NamedLock {
         let action = "take the instance's lock";
         run(&mut client, connect, action, &format!("SET SESSION wait_timeout = {}", WAIT_TIMEOUT.as_secs())).await?;
         let begun = Instant::now();
-        let sql = format!("SELECT GET_LOCK({0}, 0), IS_USED_LOCK({0})", literal(&name));
+        let sql = format!("SELECT GET_LOCK({0}, 1), IS_USED_LOCK({0})", literal(&name));
         let rows = run(&mut client, connect, action, &sql).await?;
         let mut row = rows.into_iter().next().unwrap_or_default().into_iter();
         let (taken, holder) = (row.next().flatten(), row.next().flatten());

@@ -42,8 +42,9 @@ const MAX_BYTES: usize = 1 << 20;
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// For the session: text as UTF-8, times in UTC, and a server that waits for us as long as a broker may be away.
-const SESSION: [&str; 2] = [
-    "SET NAMES utf8mb4, SESSION time_zone = '+00:00', SESSION net_write_timeout = 86400, SESSION sql_mode = ''",
+const SESSION: [&str; 3] = [
+    "SET NAMES utf8mb4, SESSION time_zone = '+00:00', SESSION sql_mode = ''",
+    "SET SESSION net_write_timeout = 86400, SESSION wait_timeout = 86400",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 ];
 
@@ -96,6 +97,11 @@ impl TableReader {
         for sql in SESSION {
             run(&mut client, &settings.connect, "set up the session", sql).await?;
         }
+        let unlimited = match server.flavour {
+            Flavour::Mysql => "SET SESSION max_execution_time = 0",
+            Flavour::Mariadb => "SET SESSION max_statement_time = 0",
+        };
+        run(&mut client, &settings.connect, "set up the session", unlimited).await?;
         let mut tables = VecDeque::with_capacity(settings.tables.len());
         for (table, columns) in catalog {
             tables.push_back(Table::new(settings, table, columns));
