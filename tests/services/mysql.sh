@@ -158,13 +158,26 @@ start() { # PORT [OPTION...]
 
 stop() { stop_pid "$1/pid" "$2"; }
 
+# As a crash: the next start may not find a trace of this process.
+end() { # DIR
+  local pid i
+  [[ -s $1/pid ]] || return 0
+  pid=$(head -n 1 "$1/pid")
+  kill -9 "$pid" 2> /dev/null || true
+  for ((i = 0; i < 200; i++)); do
+    running "$1/pid" || break
+    sleep 0.05
+  done
+  rm -f "$1/pid" "$1/sock" "$1/sock.lock"
+}
+
 cmd=$1; shift
 case $cmd in
   fetch) kind_of "$1"; fetch ;;
   start) [[ $# -ge 3 ]] || { usage >&2; exit 2; }; kind_of "$1"; mkdir -p "$2"; dir=$(cd "$2" && pwd); shift 2; start "$@" ;;
   sql) kind_of "$1"; shift; sql "$@" ;;
   stop) stop "$1" 60 ;;
-  kill) stop_pid "$1/pid" 0 || true ;;
-  wipe) stop_pid "$1/pid" 0 || true; rm -rf "$1" ;;
+  kill) end "$1" ;;
+  wipe) end "$1"; rm -rf "$1" ;;
   *) usage >&2; exit 2 ;;
 esac

@@ -145,8 +145,6 @@ impl Assembler {
             // the first event names the file, before the format is known
             None => events::verified(event).unwrap_or(event),
             Some(true) => events::verified(event)?,
-            // a format description has its checksum always
-            Some(false) if is_format => events::verified(event)?,
             Some(false) => event,
         };
         let body = event.slice_ref(content.get(HEADER_BYTES..).unwrap_or_default());

@@ -43,6 +43,14 @@ impl Method {
         }
     }
 
+    /// How many bytes the server's challenge has. What follows it is no part of it.
+    pub(super) fn nonce_bytes(self) -> usize {
+        match self {
+            Self::Ed25519 => 32,
+            Self::NativePassword | Self::CachingSha2 | Self::Sha256 | Self::ClearPassword => 20,
+        }
+    }
+
     /// Whether the password itself goes over the connection.
     pub(super) fn sends_password(self) -> bool {
         matches!(self, Self::Sha256 | Self::ClearPassword)

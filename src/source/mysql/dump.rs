@@ -37,8 +37,8 @@ pub(super) async fn begin(
     let connect = &settings.connect;
     let action = "prepare for reading the binary log";
     let mut sets = vec![
-        "@master_binlog_checksum = @@global.binlog_checksum".to_owned(),
-        "@source_binlog_checksum = @@global.binlog_checksum".to_owned(),
+        // that we can take them; whether there are any each file says itself
+        "@master_binlog_checksum = 'CRC32', @source_binlog_checksum = 'CRC32'".to_owned(),
         format!("@master_heartbeat_period = {HEARTBEAT_NS}"),
         format!("@source_heartbeat_period = {HEARTBEAT_NS}"),
         format!("SESSION net_write_timeout = {WRITE_TIMEOUT}"),

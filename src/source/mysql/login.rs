@@ -150,7 +150,8 @@ impl Login {
                     let mut reader = Reader::new(rest);
                     let name = reader.nul_terminated().map_err(|error| failed(error.into()))?;
                     method = Method::parse(name).ok_or_else(|| unknown_method(settings, name))?;
-                    nonce = reader.rest().strip_suffix(&[0]).unwrap_or(reader.rest()).to_vec();
+                    let challenge = reader.rest();
+                    nonce = challenge.get(..method.nonce_bytes()).unwrap_or(challenge).to_vec();
                     let answer = match method {
                         Method::ClearPassword if !self.may_send_password(settings) => {
                             return Err(not_secret(settings, method));
@@ -259,7 +260,8 @@ fn greeting(packet: &[u8]) -> Result<Greeting, Malformed> {
     let nonce_length = reader.u8()?;
     reader.take(10)?;
     let rest = reader.take(usize::from(nonce_length).saturating_sub(8).max(13))?;
-    nonce.extend_from_slice(rest.strip_suffix(&[0]).unwrap_or(rest));
+    // twelve bytes more, and a zero
+    nonce.extend_from_slice(rest.get(..12).unwrap_or(rest));
     let method = reader.nul_terminated().unwrap_or(reader.rest()).to_vec();
     Ok(Greeting { version, nonce, capabilities: u32::from(high) << 16 | u32::from(low), method })
 }
