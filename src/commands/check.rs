@@ -1,12 +1,13 @@
 //! `outboxd check`: what would keep the relay from working, on both sides, all at once.
 
-use crate::commands::{Verdict, postgres_settings};
+use crate::commands::{ConfiguredSource, Verdict, configured_source, mysql};
 use crate::config::Config;
 use crate::finding::{Finding, Report};
 use crate::sink::SinkError;
 use crate::sink::kafka;
 use crate::sink::positions::PositionRecord;
 use crate::sink::store::PositionStore;
+use crate::source::mysql::settings::MysqlSettings;
 use crate::source::postgres::check::{Check, Published, findings_of};
 use crate::source::postgres::settings::PostgresSettings;
 use crate::source::postgres::survey::Survey;
@@ -16,8 +17,10 @@ use crate::source::postgres::survey::Survey;
 /// # Errors
 /// The configuration has no source; everything else is a finding.
 pub async fn check(config: Config) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
-    let report = look(&config, &settings).await;
+    let report = match configured_source(&config)? {
+        ConfiguredSource::Postgres(settings) => look(&config, &settings).await,
+        ConfiguredSource::Mysql(settings) => look_at_mysql(&config, &settings).await,
+    };
     for fact in &report.facts {
         println!("{fact}");
     }
@@ -71,6 +74,27 @@ async fn look(config: &Config, settings: &PostgresSettings) -> Report {
     }
     if let (Ok(PositionStore::File(_)), Some(stdout)) = (&store, &config.sink.stdout) {
         report.fact(format!("sink: standard output, with the position in \"{}\"", stdout.positions_file.display()));
+    }
+    report
+}
+
+async fn look_at_mysql(config: &Config, settings: &MysqlSettings) -> Report {
+    let mut store = PositionStore::new(config);
+    let peeked = match &mut store {
+        Ok(store) => Some(store.peek(&config.name).await),
+        Err(_) => None,
+    };
+    let record = peeked.as_ref().and_then(|peeked| peeked.as_ref().ok()?.as_ref());
+    let mut report = mysql::check(settings, record).await;
+    match (&store, &peeked) {
+        (Err(error), _) => add_all(&mut report, kafka::findings_of(error)),
+        (Ok(PositionStore::Kafka(sink)), Some(Ok(_) | Err(SinkError::Configuration { .. }))) => {
+            report.extend(sink.check(&config.record.topic, &[]).await);
+        }
+        _ => {}
+    }
+    if let Some(Err(error)) = &peeked {
+        add_all(&mut report, kafka::findings_of(error));
     }
     report
 }

@@ -1,6 +1,6 @@
 //! `outboxd setup`: makes, or prints, what the instance needs in the database.
 
-use crate::commands::{Verdict, postgres_settings, refusal, source_error};
+use crate::commands::{ConfiguredSource, Verdict, configured_source, mysql, refusal, source_error};
 use crate::config::secret::Secret;
 use crate::config::{Config, PostgresConfig};
 use crate::source::postgres::settings::{ConnectSettings, PostgresSettings};
@@ -12,7 +12,10 @@ use crate::source::postgres::setup::{Outcome, Setup, script, steps};
 /// # Errors
 /// The server cannot be reached or refuses the login; a table is missing.
 pub async fn setup(config: Config, print: bool, admin: Option<Secret>) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = match configured_source(&config)? {
+        ConfiguredSource::Postgres(settings) => settings,
+        ConfiguredSource::Mysql(settings) => return mysql::setup(&settings, print),
+    };
     if print && !settings.patterns.is_empty() {
         let hint = "leave out --print, so that the tables can be looked up, or name the tables";
         return Err(refusal("patterns in option \"outbox.tables\" cannot be printed without asking the server", hint));

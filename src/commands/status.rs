@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::commands::{Verdict, ask_relay, postgres_settings, text};
+use crate::commands::{ConfiguredSource, Verdict, ask_relay, configured_source, mysql, text};
 use crate::config::Config;
 use crate::finding::bytes;
 use crate::position::{Lsn, Position};
@@ -40,7 +40,10 @@ struct State {
 /// # Errors
 /// The configuration has no source; everything else is told.
 pub async fn status(config: Config, as_json: bool) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = match configured_source(&config)? {
+        ConfiguredSource::Postgres(settings) => settings,
+        ConfiguredSource::Mysql(settings) => return mysql::status(&config, &settings, as_json).await,
+    };
     let mut troubles = Vec::new();
     let relay = ask_relay(&config).await;
     // before the position is read, which may only be ahead of the slot
@@ -135,10 +138,7 @@ impl Learned<'_> {
 
     /// Where publishing has come to: the stored position, or the slot's where none is stored.
     fn published(&self) -> Option<Lsn> {
-        let stored = self.record.as_ref().map(|record| {
-            let Position::Postgres(lsn) = record.position;
-            lsn
-        });
+        let stored = self.record.as_ref().and_then(|record| record.position.lsn());
         stored.or_else(|| self.survey.as_ref()?.slot()?.confirmed)
     }
 

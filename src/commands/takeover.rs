@@ -36,7 +36,7 @@ pub struct OffsetsFrom {
 /// # Errors
 /// What stands in the way; nothing was changed then, unless the message says so.
 pub async fn takeover(config: Config, from: OffsetsFrom, yes: bool) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = postgres_settings(&config, "takeover")?;
     let Some(connector) = config.connector.clone() else {
         let hint = "give the connector's own file: --config connector.json";
         return Err(refusal("the configuration is not a Debezium connector's", hint));
@@ -77,10 +77,10 @@ pub async fn takeover(config: Config, from: OffsetsFrom, yes: bool) -> anyhow::R
                 println!("the connector's offset no longer counts: the relay goes on by itself with {run}");
                 return Ok(Verdict::Done);
             }
-            Some(record.position)
+            Some(record.position.clone())
         }
     };
-    let committed = match (beyond(offset.as_ref(), confirmed, known.is_some()), known) {
+    let committed = match (beyond(offset.as_ref(), confirmed, known.is_some()), &known) {
         (Ok(committed), _) => committed,
         (Err(why), None) => {
             println!("{why}: the relay goes on at the slot, at {confirmed}, with {run}");

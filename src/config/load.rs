@@ -194,7 +194,16 @@ impl Overrides {
             config.name = name;
         }
         if let Some(url) = self.source_url.as_ref().filter(|url| !url.expose().is_empty()) {
-            config.source.postgres.get_or_insert_default().url = url.clone();
+            let source = &mut config.source;
+            match url.expose().split_once("://") {
+                // a file that says MariaDB may have a URL that says mysql
+                Some(("mysql", _)) if source.mariadb.is_some() => {
+                    source.mariadb.get_or_insert_default().url = url.clone()
+                }
+                Some(("mysql", _)) => source.mysql.get_or_insert_default().url = url.clone(),
+                Some(("mariadb", _)) => source.mariadb.get_or_insert_default().url = url.clone(),
+                _ => source.postgres.get_or_insert_default().url = url.clone(),
+            }
         }
         if self.stdout {
             config.sink.kafka = None;
@@ -284,6 +293,35 @@ mod tests {
         assert_eq!(
             (config.http.listen.as_str(), config.log.level.as_str(), config.name.as_str()),
             ("", "debug", "shop")
+        );
+    }
+
+    #[test]
+    fn the_urls_scheme_chooses_the_source() {
+        let kafka = "[sink.kafka]\nbootstrap-servers = \"k:9092\"\n";
+        let chosen = |text: &str, url: &str| {
+            let flags = Overrides { source_url: Some(Secret::new(url)), ..Overrides::default() };
+            let source = load(&format!("{text}{kafka}"), &flags).unwrap().source;
+            (source.postgres.is_some(), source.mysql.is_some(), source.mariadb.is_some())
+        };
+        assert_eq!(chosen("", "postgres://u@h/d"), (true, false, false));
+        assert_eq!(chosen("", "mysql://u@h/d"), (false, true, false));
+        assert_eq!(chosen("", "mariadb://u@h/d"), (false, false, true));
+        assert_eq!(chosen("[source.mariadb]\nstart = \"now\"\n", "mysql://u@h/d"), (false, false, true));
+        let both =
+            "[source.mysql]\nurl = \"mysql://u@h/d\"\n[source.postgres]\nurl = \"mysql://u@h/d\"\n[sink.stdout]\n";
+        assert_eq!(
+            refused(both),
+            [
+                "source: there is more than one",
+                "leave one of the tables [source.…], and one --source-url",
+                "source.postgres.url: \"mysql\" is no scheme for [source.postgres]",
+                "write postgres://user@host:5432/database, or name the table [source.mysql]",
+            ]
+        );
+        assert_eq!(
+            refused(&format!("{MINIMAL}[outbox.columns]\nid-format = \"uuid\"\n"))[0],
+            "outbox.columns.id-format: is for MySQL and MariaDB"
         );
     }
 
@@ -398,19 +436,14 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
         assert_eq!(
-            refused(&format!(
-                "{MINIMAL}[source.mysql]\nurl = \"x\"\n[delivery]\nguarantee = \"exactly-once\"\non-row-error = \"dead-letter\"\n"
-            )),
+            refused(&format!("{MINIMAL}[delivery]\nguarantee = \"exactly-once\"\non-row-error = \"dead-letter\"\n")),
             [
-                "o.toml:5: a source of type MySQL is not available in this version",
-                "use [source.postgres]",
                 "delivery.guarantee: \"exactly-once\" is not available in this version",
                 "use \"at-least-once\"; consumers tell repeats by the header id",
                 "delivery.on-row-error: \"dead-letter\" is not available in this version",
                 "use \"stop\"",
             ]
         );
-        assert_eq!(refused("[source.mariadb]\nurl = \"x\"\n[sink.stdout]\n").len(), 2);
         assert!(refused_with("[delivery]\non-row-error = \"skip\"")[0].contains("\"skip\" is not available"));
     }
 
@@ -431,7 +464,7 @@ mod tests {
             errors,
             [
                 "name: is empty",
-                "source.postgres.url: a source of type mysql is not available in this version",
+                "source.postgres.url: \"mysql\" is no scheme for [source.postgres]",
                 "source.postgres.slot: \"My-Slot\" is no name of a replication slot",
                 "source.postgres.publication: is empty",
                 "source.postgres.silence-timeout: 1s is out of range",

@@ -2,6 +2,7 @@
 //! publication.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 /// Longest name that PostgreSQL keeps, in bytes (`NAMEDATALEN - 1`).
@@ -112,6 +113,28 @@ impl HeaderColumn {
 #[must_use]
 pub fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A command on the instance that is configured in `file` with these further flags, as it is typed.
+#[must_use]
+pub fn command(file: Option<&Path>, flags: &[String], words: &str) -> String {
+    match file {
+        Some(file) => {
+            let flags = flags.iter().map(|flag| format!(" {}", shell_word(flag))).collect::<String>();
+            format!("outboxd {words} --config {}{flags}", shell_word(&file.display().to_string()))
+        }
+        None => format!("outboxd {words} (with the flags and variables of this instance)"),
+    }
+}
+
+/// A text as one word for a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// `outboxd_<name>`, in lower case, with `_` for every character that a replication slot may not have.

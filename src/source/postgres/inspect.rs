@@ -198,7 +198,7 @@ impl Facts {
     /// A table that a pattern fits, and that was published but no longer is.
     #[must_use]
     pub(super) fn taken_out(&self, before: &SourceIdentity) -> Option<(Reason, String)> {
-        let SourceIdentity::Postgres { tables, publication, .. } = before;
+        let SourceIdentity::Postgres { tables, publication, .. } = before else { return None };
         let present = self.publication.as_ref()?;
         let matched = self.tables.iter().filter_map(|(_, table)| table.as_ref()).filter(|table| table.is_matched);
         let mut uncovered = matched.filter(|table| present.membership(table).is_none());

@@ -9,9 +9,8 @@ use tracing::warn;
 use super::address::Address;
 use super::settings::ConnectSettings;
 use crate::config::secret::Secret;
-use crate::secret_command::{self, SecretCommandError};
 use crate::source::SourceError;
-use crate::state::Reason;
+use crate::source::password::{from_command, from_file, refuse};
 
 /// All that may hold it. The first that is set counts.
 #[derive(Clone, Debug, Default)]
@@ -36,14 +35,10 @@ impl ConnectSettings {
     pub(super) async fn password(&self) -> Result<Option<Secret>, SourceError> {
         let source = &self.password;
         if let Some((program, arguments)) = source.command.split_first() {
-            return run(program, arguments).await.map(Some);
+            return from_command(program, arguments, "source.postgres.password-command").await.map(Some);
         }
         if let Some(path) = &source.file {
-            let text = read(path).await.map_err(|error| {
-                let message = format!("could not read the password from \"{}\": {error}", path.display());
-                refuse(message, "correct option \"source.postgres.password-file\"")
-            })?;
-            return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
+            return from_file(path, "source.postgres.password-file").await.map(Some);
         }
         if source.given.is_some() {
             return Ok(source.given.clone());
@@ -53,7 +48,7 @@ impl ConnectSettings {
             Ok(text) => Ok(find(&text, &self.address, &self.database, &self.user).map(Secret::new)),
             Err(error) if source.passfile.is_some() => {
                 let message = format!("could not read the password file \"{}\": {error}", path.display());
-                Err(refuse(message, "correct passfile in option \"source.postgres.url\""))
+                Err(refuse(message, "correct passfile in option \"source.postgres.url\"".to_owned()))
             }
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
@@ -65,23 +60,8 @@ impl ConnectSettings {
     }
 }
 
-fn refuse(message: String, hint: &str) -> SourceError {
-    SourceError::Configuration { reason: Reason::AuthenticationFailed, message, hint: hint.to_owned() }
-}
-
 async fn read(path: &Path) -> io::Result<String> {
     tokio::fs::read_to_string(path).await
-}
-
-/// Runs the command.
-async fn run(program: &str, arguments: &[String]) -> Result<Secret, SourceError> {
-    secret_command::run(program, arguments).await.map_err(|error| {
-        let message = format!("the password command \"{program}\" {error}");
-        match error {
-            SecretCommandError::NotStarted(_) => refuse(message, "correct option \"source.postgres.password-command\""),
-            _ => SourceError::Connection { reason: Reason::AuthenticationFailed, message, source: None },
-        }
-    })
 }
 
 /// Reads a password file of libpq, unless others may read it too (PostgreSQL manual, "The Password File").
@@ -181,17 +161,5 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(read_passfile(&path).await.unwrap(), "x");
         assert!(read_passfile(dir.path()).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn the_command_gives_its_output_without_the_line_feed() {
-        let shell = |script: &str| ["-c".to_owned(), script.to_owned()];
-        assert_eq!(run("sh", &shell("printf 'a b\\r\\n\\n'")).await.unwrap().expose(), "a b");
-        for (script, words) in [("echo geheim; exit 3", "exit status: 3"), ("true", "printed nothing")] {
-            let error = run("sh", &shell(script)).await.unwrap_err().to_string();
-            assert!(error.contains(words) && !error.contains("geheim"), "{error}");
-        }
-        let error = run("/nowhere/command", &[]).await.unwrap_err();
-        assert!(error.to_string().contains("/nowhere/command") && error.hint().is_some(), "{error}");
     }
 }

@@ -1,0 +1,181 @@
+//! A look at a server for an operator: what it is, what keeps the relay from working, who publishes. Changes nothing.
+
+use super::client::{Client, run};
+use super::error::grants;
+use super::guard;
+use super::lock;
+use super::server::{Server, catalog, literal, table_findings, texts};
+use super::settings::{Flavour, MysqlSettings};
+use crate::finding::{Finding, Report};
+use crate::position::{BinlogPosition, Position};
+use crate::sink::positions::{PositionRecord, SourceIdentity};
+use crate::source::SourceError;
+
+use std::sync::Arc;
+
+/// A server as an operator sees it.
+pub struct Survey<'a> {
+    settings: &'a MysqlSettings,
+    client: Client,
+    server: Server,
+    /// The connection that holds the instance's lock.
+    holder: Option<String>,
+}
+
+impl<'a> Survey<'a> {
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub async fn take(settings: &'a MysqlSettings) -> Result<Self, SourceError> {
+        let mut client = Client::connect(&settings.connect).await?;
+        let server = Server::inspect(&mut client, settings).await?;
+        let sql = format!("SELECT IS_USED_LOCK({})", literal(&lock::name(&settings.instance)));
+        let rows = run(&mut client, &settings.connect, "see who publishes", &sql).await?;
+        let holder = rows.into_iter().next().and_then(|row| row.into_iter().next().flatten());
+        let holder = holder.map(|id| String::from_utf8_lossy(&id).into_owned());
+        Ok(Self { settings, client, server, holder })
+    }
+
+    /// Who the server is.
+    #[must_use]
+    pub fn identity(&self) -> SourceIdentity {
+        self.server.identity()
+    }
+
+    /// Where its log ends.
+    #[must_use]
+    pub fn end(&self) -> Position {
+        Position::Binlog(Arc::new(self.server.end.clone()))
+    }
+
+    /// The instance that publishes, in words; `None` if none does.
+    #[must_use]
+    pub fn holder(&self) -> Option<String> {
+        let id = self.holder.as_ref()?;
+        Some(format!("an instance holds lock \"{}\": connection {id}", lock::name(&self.settings.instance)))
+    }
+
+    /// Whether the relay could go on from a record.
+    ///
+    /// # Errors
+    /// The state that it would be in.
+    pub fn judge(&self, record: &PositionRecord) -> Result<(), SourceError> {
+        guard::verify(&self.server, self.settings, record).map(|_| ())
+    }
+
+    /// A position as the server could serve it.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn serves(&self, position: &Arc<BinlogPosition>) -> Result<Position, SourceError> {
+        guard::begin(&self.server, self.settings, position).map(|place| Position::Binlog(Arc::new(place)))
+    }
+
+    /// What is there, and everything that keeps the relay from working or may surprise later.
+    ///
+    /// # Errors
+    /// The server can no longer be asked.
+    pub async fn check(&mut self) -> Result<Report, SourceError> {
+        let (settings, server) = (self.settings, &self.server);
+        let mut report = Report::default();
+        let title = server.flavour.title();
+        report.fact(format!(
+            "server: {title} {} at {}, as user \"{}\"",
+            server.version, settings.connect.address, settings.connect.user
+        ));
+        report.fact(format!("binary log: ends at {}", server.end));
+        report.fact(format!("server id of the relay: {}", settings.server_id));
+        if let Some(holder) = self.holder() {
+            report.fact(holder);
+        }
+        for finding in server.findings(settings) {
+            report.add(finding);
+        }
+        let catalog = catalog(&mut self.client, settings).await?;
+        for finding in table_findings(settings, &catalog) {
+            report.add(finding);
+        }
+        for finding in self.warnings() {
+            report.add(finding);
+        }
+        if let Err(error) =
+            run(&mut self.client, &settings.connect, "read the grants", "SHOW GRANTS").await.map(|rows| {
+                let rows: Vec<String> =
+                    rows.into_iter().flat_map(texts).map(|text| text.to_ascii_uppercase()).collect();
+                let may =
+                    |right: &str| rows.iter().any(|row| row.contains(right) || row.contains("ALL PRIVILEGES ON *.*"));
+                if !may("REPLICATION SLAVE") && !may("REPLICATION REPLICA") {
+                    let hint = format!(
+                        "have an administrator run: {}",
+                        grants(settings.connect.flavour, &settings.connect.user)
+                    );
+                    report.error(format!("user \"{}\" may not read the binary log", settings.connect.user), hint);
+                }
+            })
+        {
+            report.warning(crate::chain(&error), "");
+        }
+        Ok(report)
+    }
+
+    /// Settings under which something may surprise later.
+    fn warnings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let server = &self.server;
+        if server.variable("sync_binlog") != "1" {
+            findings.push(Finding::warning(
+                format!(
+                    "sync_binlog is {}: a crash of the server's machine may lose transactions that were published, and use \
+                     their GTIDs again",
+                    server.variable("sync_binlog")
+                ),
+                "SET GLOBAL sync_binlog = 1; and write it into the server's configuration file",
+            ));
+        }
+        let kept = server.variable("binlog_expire_logs_seconds").parse::<u64>().unwrap_or_default();
+        if kept > 0 && kept < 86_400 {
+            findings.push(Finding::warning(
+                format!("binary logs are kept for {} h: a relay that is away for longer loses events", kept / 3600),
+                "SET GLOBAL binlog_expire_logs_seconds = 604800; and write it into the server's configuration file",
+            ));
+        }
+        if server.variable("binlog_row_value_options").contains("PARTIAL_JSON") {
+            findings
+                .push(Finding::warning("binlog_row_value_options has PARTIAL_JSON; updates are no events here", ""));
+        }
+        findings
+    }
+}
+
+/// The statements that make the relay's account, and the settings that it needs.
+#[must_use]
+pub fn script(settings: &MysqlSettings) -> String {
+    let connect = &settings.connect;
+    let user = connect.user.replace('\'', "''");
+    let (login, scope) = match connect.flavour {
+        Flavour::Mysql => ("IDENTIFIED BY '…'".to_owned(), "PERSIST"),
+        Flavour::Mariadb => ("IDENTIFIED VIA ed25519 USING PASSWORD('…')".to_owned(), "GLOBAL"),
+    };
+    let mut lines = vec![
+        format!("-- The account of instance \"{}\"; put its password and its host in.", settings.instance),
+        format!("CREATE USER IF NOT EXISTS '{user}'@'%' {login};"),
+        grants(connect.flavour, &connect.user),
+        "-- SELECT on the outbox tables is enough:".to_owned(),
+    ];
+    for table in &settings.tables {
+        lines.push(format!("--   {}", super::server::quoted(table)));
+    }
+    lines.push("-- What the server has to write into its log; sessions that are open keep what they have.".to_owned());
+    for (name, value) in [("binlog_format", "ROW"), ("binlog_row_image", "FULL"), ("binlog_row_metadata", "FULL")] {
+        lines.push(format!("SET {scope} {name} = '{value}';"));
+    }
+    match connect.flavour {
+        Flavour::Mysql => lines.push("-- gtid_mode has to be ON, and log_bin, which MySQL has by default.".to_owned()),
+        Flavour::Mariadb => lines.push(
+            "-- Write them into the server's configuration file too, and log_bin, which needs a restart.".to_owned(),
+        ),
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}

@@ -1,0 +1,174 @@
+//! The operator's commands on MySQL and MariaDB.
+
+use crate::support::case::without_repeats;
+use crate::support::mysql::{Kind, MysqlCase, PrivateMysql};
+use crate::support::tool::Tool;
+use crate::support::{Outboxd, eventually};
+
+on_each_binlog![
+    check_finds_nothing_where_all_is_well,
+    check_names_everything_that_is_wrong,
+    setup_prints_what_an_administrator_runs,
+    status_with_and_without_a_relay,
+    resume_after_the_log_was_reset,
+    resume_from_table_and_at_a_position,
+    what_is_not_there_is_refused_by_name,
+];
+
+fn check_finds_nothing_where_all_is_well(kind: Kind) {
+    let server = PrivateMysql::start(kind, &["--sync-binlog=1"]);
+    let case = MysqlCase::on(&server);
+    let said = Tool::new(&case.config()).ends(&["check"], 0);
+    assert!(
+        said.stdout.contains("binary log: ends at") && said.stdout.contains("nothing found that is wrong"),
+        "{said:?}"
+    );
+    let relay = case.start();
+    case.insert("A", "k", "1");
+    case.values_until("A", "1", 10);
+    let said = Tool::new(&case.config()).ends(&["check"], 0);
+    assert!(said.stdout.contains("an instance holds lock"), "{said:?}");
+    assert_eq!(relay.terminate(), Some(0));
+}
+
+fn check_names_everything_that_is_wrong(kind: Kind) {
+    let server = PrivateMysql::start(kind, &["--binlog-row-image=MINIMAL", "--sync-binlog=0"]);
+    let case = MysqlCase::bare(&server);
+    case.session().run(
+        "CREATE TABLE outbox (id INT PRIMARY KEY, aggregatetype VARCHAR(50), aggregateid GEOMETRY, \
+         payload VARCHAR(50) CHARACTER SET big5)",
+    );
+    let config = case.config().set("outbox.tables", vec![format!("{}.outbox", case.tag), format!("{}.none", case.tag)]);
+    let said = Tool::new(&config.set("record.headers", vec!["absent"])).ends(&["check"], 2);
+    for words in [
+        "binlog_row_image is MINIMAL",
+        "column \"aggregateid\"",
+        "column \"payload\"",
+        "has no column \"absent\"",
+        ".none\" does not exist",
+        "sync_binlog is 0",
+    ] {
+        assert!(said.finds(words), "{words}: {said:?}");
+    }
+    let hint = said.hint("error", "binlog_row_image is MINIMAL");
+    let statement = hint.split(';').next().unwrap();
+    server.session().run(statement);
+    let said = Tool::new(&config_of(&case)).run(&["check"]);
+    assert!(!said.finds("binlog_row_image"), "{said:?}");
+}
+
+fn config_of(case: &MysqlCase) -> crate::support::Config {
+    case.config()
+}
+
+/// The statements make an account with which the relay runs.
+fn setup_prints_what_an_administrator_runs(kind: Kind) {
+    let server = PrivateMysql::start(kind, &[]);
+    let case = MysqlCase::on(&server);
+    let option = format!("source.{}.url", case.source());
+    let url = server.url("cdc", &case.tag).replace("cdc:", "newcomer:");
+    let config = case.config().set(&option, url);
+    let tool = Tool::new(&config);
+    let said = tool.ends(&["setup", "--print"], 0);
+    let mut session = server.session();
+    for line in said.stdout.lines().filter(|line| !line.starts_with("--") && !line.is_empty()) {
+        session.run(line.replace('…', "pw").trim_end_matches(';'));
+    }
+    let relay = Outboxd::start(&config);
+    relay.ready();
+    case.insert("A", "k", "1");
+    case.values_until("A", "1", 10);
+    let said = tool.ends(&["setup"], 2);
+    assert!(said.finds("makes nothing on"), "{said:?}");
+}
+
+fn status_with_and_without_a_relay(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let tool = Tool::new(&case.config());
+    let said = tool.ends(&["status"], 1);
+    assert!(said.stdout.contains("not_running") && said.stdout.contains("none is stored"), "{said:?}");
+    let relay = case.start();
+    eventually("a position", 10, || case.stored_position());
+    // the relay's listener is another's port, so the server tells
+    let said = tool.ends(&["status", "--json"], 0);
+    let json: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    assert_eq!((&json["phase"], &json["said_by"]), (&"streaming".into(), &"server".into()), "{json}");
+    assert!(json["position"].as_str().unwrap().contains("@bin.0"), "{json}");
+    assert_eq!(relay.terminate(), Some(0));
+}
+
+fn resume_after_the_log_was_reset(kind: Kind) {
+    let server = PrivateMysql::start(kind, &[]);
+    let case = MysqlCase::on(&server);
+    let relay = case.start();
+    for number in 0..5 {
+        case.insert("A", "k", &number.to_string());
+    }
+    case.values_until("A", "4", 10);
+    assert_eq!(relay.terminate(), Some(0));
+    case.session().run(if kind.is_mysql() { "RESET BINARY LOGS AND GTIDS" } else { "RESET MASTER" });
+    let tool = Tool::new(&case.config());
+    let said = tool.ends(&["status"], 3);
+    assert!(said.stdout.contains("server_behind"), "{said:?}");
+    case.insert("A", "k", "in the gap");
+    let said = tool.ends(&["resume", "--from", "now"], 2);
+    assert!(said.finds("--yes"), "{said:?}");
+    let said = tool.ends(&["resume", "--from", "now", "--yes"], 0);
+    assert!(said.stdout.contains("events may be missing") && said.stdout.contains("wrote position"), "{said:?}");
+    let relay = case.start();
+    case.insert("A", "k", "last");
+    assert_eq!(case.values_until("A", "last", 10), ["0", "1", "2", "3", "4", "last"]);
+    let said = tool.ends(&["resume", "--from", "now", "--yes"], 1);
+    assert!(said.finds("holds lock"), "{said:?}");
+    drop(relay);
+}
+
+fn resume_from_table_and_at_a_position(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let relay = case.start();
+    case.insert("A", "k", "1");
+    case.values_until("A", "1", 10);
+    let before = eventually("a position behind the row", 10, || {
+        let stored = case.stored_position()?;
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        (case.stored_position()? == stored).then_some(stored)
+    });
+    case.insert("A", "k", "2");
+    case.values_until("A", "2", 10);
+    assert_eq!(relay.terminate(), Some(0));
+    let tool = Tool::new(&case.config());
+    // the lock goes with its connection
+    eventually("the lock is free", 20, || (tool.run(&["status"]).code == Some(1)).then_some(()));
+    tool.ends(&["resume", "--from", &before, "--yes"], 0);
+    let said = tool.ends(&["resume", "--from", "16/B374D848", "--yes"], 2);
+    assert!(said.finds("is no position of a binary log"), "{said:?}");
+    let relay = case.start();
+    case.insert("A", "k", "3");
+    assert_eq!(case.values_until("A", "3", 10), ["1", "2", "2", "3"]);
+    assert_eq!(relay.terminate(), Some(0));
+    assert_eq!(tool.run(&["resume", "--from", "table", "--yes"]).code, Some(2), "start is now");
+    let config = case.config().set(&format!("source.{}.start", case.source()), "table");
+    let tool = Tool::new(&config);
+    eventually("the lock is free", 20, || (tool.run(&["status"]).code == Some(1)).then_some(()));
+    tool.ends(&["resume", "--from", "table", "--yes"], 0);
+    let relay = Outboxd::start(&config);
+    relay.ready();
+    case.insert("A", "k", "4");
+    let values = case.values_until("A", "4", 10);
+    assert_eq!(values.len(), 4 + 3 + 1, "{values:?}");
+    assert_eq!(without_repeats(values), ["1", "2", "3", "4"]);
+}
+
+fn what_is_not_there_is_refused_by_name(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let said = Tool::new(&case.config()).ends(&["drop-slot", "--yes"], 2);
+    assert!(said.finds(&format!("not available for [source.{}]", case.source())), "{said:?}");
+    // the table of the configuration names the other kind of server
+    let other = if kind.is_mysql() { "mariadb" } else { "mysql" };
+    let config = case
+        .config()
+        .without(&format!("source.{}", case.source()))
+        .set(&format!("source.{other}.url"), format!("mysql://cdc:pw@127.0.0.1:{}/{}", case.server.port, case.tag));
+    let said = Tool::new(&config).ends(&["check"], 2);
+    assert!(said.finds(&format!("the server 127.0.0.1:{} is", case.server.port)), "{said:?}");
+}
