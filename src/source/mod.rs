@@ -1,5 +1,6 @@
 //! Sources: readers of a database server's log.
 
+pub mod mysql;
 pub mod postgres;
 
 use std::future::Future;
