@@ -173,7 +173,7 @@ fn liveness(age: Duration, now: SystemTime) -> (StatusCode, String) {
 }
 
 fn readiness(name: &str, status: &Status) -> String {
-    let side = |position: Option<crate::position::Position>| position.map(|position| position.to_string());
+    let side = |position: &Option<crate::position::Position>| position.as_ref().map(ToString::to_string);
     let body = json!({
         "name": name,
         "ready": status.is_ready(),
@@ -181,7 +181,7 @@ fn readiness(name: &str, status: &Status) -> String {
         "reason": status.reason.code(),
         "detail": status.detail,
         "hint": status.hint,
-        "gap": status.gap.map(|gap| json!({ "from": side(gap.from), "to": side(gap.to) })),
+        "gap": status.gap.as_ref().map(|gap| json!({ "from": side(&gap.from), "to": side(&gap.to) })),
         "since": rfc3339(status.since),
     });
     format!("{body}\n")
@@ -190,7 +190,7 @@ fn readiness(name: &str, status: &Status) -> String {
 fn html(name: &str, status: &Status, now: SystemTime) -> String {
     let for_so_long = now.duration_since(status.since).unwrap_or_default();
     let seconds = Duration::from_secs(for_so_long.as_secs());
-    let gap = status.gap.map(|gap| gap.to_string());
+    let gap = status.gap.as_ref().map(ToString::to_string);
     let rows = [
         ("State", Some(status.phase.as_str().to_owned())),
         ("Reason", Some(status.reason.code().to_owned())),

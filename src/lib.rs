@@ -20,6 +20,7 @@
 //! The invariant behind everything: a position that is committed or confirmed never passes an unacknowledged record.
 
 pub mod change;
+pub mod gtid;
 pub mod position;
 pub mod record;
 

@@ -92,6 +92,12 @@ reasons! {
     SynchronousStandby = "synchronous_standby",
     /// The log holds something that is not understood.
     LogNotUnderstood = "log_not_understood",
+    /// The server no longer has the part of its binary log that is needed.
+    LogPurged = "log_purged",
+    /// A session wrote to the outbox in a way that leaves its rows out of the binary log.
+    StatementLogged = "statement_logged",
+    /// Another replica uses the relay's server id.
+    ServerIdInUse = "server_id_in_use",
 }
 
 impl fmt::Display for Reason {
@@ -136,7 +142,7 @@ impl Phase {
 }
 
 /// The part of the log in which events may be missing. Open at a side that is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gap {
     /// Everything before this was published.
     pub from: Option<Position>,
@@ -146,8 +152,8 @@ pub struct Gap {
 
 impl fmt::Display for Gap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let side = |position: Option<Position>| position.map_or_else(|| "?".to_owned(), |p| p.to_string());
-        write!(f, "{} to {}", side(self.from), side(self.to))
+        let side = |position: &Option<Position>| position.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
+        write!(f, "{} to {}", side(&self.from), side(&self.to))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::source::postgres::survey::Survey;
 /// # Errors
 /// The configuration has no source; everything else is a finding.
 pub async fn check(config: Config) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = postgres_settings(&config, "check")?;
     let report = look(&config, &settings).await;
     for fact in &report.facts {
         println!("{fact}");

@@ -12,7 +12,7 @@ use crate::source::postgres::survey::Survey;
 /// # Errors
 /// What stands in the way.
 pub async fn drop_slot(config: Config, yes: bool) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = postgres_settings(&config, "drop-slot")?;
     let slot_name = &settings.names.slot;
     let mut store = PositionStore::new(&config).map_err(sink_error)?;
     let survey = Survey::take(&settings).await.map_err(source_error)?;

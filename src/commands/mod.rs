@@ -16,9 +16,10 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::config::Config;
+use crate::config::{Config, SourceConfig};
 use crate::sink::SinkError;
 use crate::source::SourceError;
+use crate::source::mysql::settings::{Flavour, MysqlSettings};
 use crate::source::postgres::settings::PostgresSettings;
 use crate::source::postgres::survey::Survey;
 use run::Refusal;
@@ -74,11 +75,47 @@ fn refusal(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error
 }
 
 /// What the configuration says about the source.
-fn postgres_settings(config: &Config) -> anyhow::Result<PostgresSettings> {
-    let Some(postgres) = &config.source.postgres else {
-        return Err(refusal("no source is configured", "see the options in the README"));
-    };
-    PostgresSettings::new(config, postgres).map_err(|error| refusal(error.to_string(), "correct the URL"))
+enum ConfiguredSource {
+    Postgres(PostgresSettings),
+    Mysql(MysqlSettings),
+}
+
+impl ConfiguredSource {
+    /// The name of its table in the configuration.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Postgres(_) => "postgres",
+            Self::Mysql(settings) => settings.flavour().option(),
+        }
+    }
+}
+
+fn configured_source(config: &Config) -> anyhow::Result<ConfiguredSource> {
+    let SourceConfig { postgres, mysql, mariadb } = &config.source;
+    let wrong = |error: &dyn std::error::Error| refusal(error.to_string(), "correct the URL");
+    if let Some(postgres) = postgres {
+        let settings = PostgresSettings::new(config, postgres).map_err(|error| wrong(&error))?;
+        return Ok(ConfiguredSource::Postgres(settings));
+    }
+    for (source, flavour) in [(mysql, Flavour::Mysql), (mariadb, Flavour::Mariadb)] {
+        if let Some(source) = source {
+            let settings = MysqlSettings::new(config, source, flavour).map_err(|error| wrong(&error))?;
+            return Ok(ConfiguredSource::Mysql(settings));
+        }
+    }
+    Err(refusal("no source is configured", "see the options in the README"))
+}
+
+/// What the configuration says about PostgreSQL, for a command that knows no other source yet.
+fn postgres_settings(config: &Config, command: &str) -> anyhow::Result<PostgresSettings> {
+    match configured_source(config)? {
+        ConfiguredSource::Postgres(settings) => Ok(settings),
+        source @ ConfiguredSource::Mysql(_) => {
+            let message =
+                format!("command \"{command}\" is not available for [source.{}] in this version", source.name());
+            Err(refusal(message, "the relay itself (outboxd run) is; see the README"))
+        }
+    }
 }
 
 /// An error of the source as a command ends with it.

@@ -19,7 +19,7 @@ use crate::source::postgres::settings::PostgresSettings;
 use crate::source::postgres::survey::Survey;
 
 /// Where to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResumeFrom {
     /// With what is committed from now on.
     Now,
@@ -46,7 +46,7 @@ impl FromStr for ResumeFrom {
 /// # Errors
 /// What stands in the way; nothing was changed then, unless the message says so.
 pub async fn resume(config: Config, from: ResumeFrom, yes: bool) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = postgres_settings(&config, "resume")?;
     if from == ResumeFrom::Table && settings.start != Start::Table {
         return Err(refusal(
             "--from table needs source.postgres.start = \"table\", and it is \"now\"",
@@ -105,11 +105,11 @@ impl Resume<'_> {
             let count = if rows >= 100_000 { "100,000 or more".to_owned() } else { rows.to_string() };
             println!("  rows that stand in the table: {count}");
         }
-        let begin = record.as_ref().map(|record| record.position).or(confirmed.map(Position::Postgres));
+        let begin = record.as_ref().map(|record| record.position.clone()).or(confirmed.map(Position::Postgres));
         match survey.judge(record.as_ref()).await {
             Err(SourceError::Terminal(terminal)) => {
                 println!("  state: {} ({})", terminal.message, terminal.reason);
-                if let Some(gap) = terminal.gap {
+                if let Some(gap) = &terminal.gap {
                     println!("  events may be missing: {gap}");
                 }
                 Ok(terminal.gap.and_then(|gap| gap.from).or(begin))
@@ -130,7 +130,7 @@ impl Resume<'_> {
     async fn now(&mut self, begin: Option<Position>, yes: bool) -> anyhow::Result<bool> {
         let (settings, survey) = (self.settings, &self.survey);
         let slot = &settings.names.slot;
-        let from = begin.map_or_else(String::new, |begin| format!(" after {begin} and"));
+        let from = begin.as_ref().map_or_else(String::new, |begin| format!(" after {begin} and"));
         let has_slot = survey.slot().is_some();
         let what = if has_slot { "be dropped and made again" } else { "be made" };
         println!(
@@ -181,7 +181,9 @@ impl Resume<'_> {
 
     /// At a position that the slot can serve. Returns whether a person agreed.
     async fn at(&mut self, position: Position, yes: bool) -> anyhow::Result<bool> {
-        let Position::Postgres(position) = position;
+        let Some(position) = position.lsn() else {
+            return Err(refusal(format!("{position} is no position of PostgreSQL"), "name an LSN such as 16/B374D848"));
+        };
         let survey = &self.survey;
         let slot = &self.settings.names.slot;
         let confirmed = survey.serves(position).map_err(source_error)?;

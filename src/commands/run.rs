@@ -1,22 +1,20 @@
 //! `outboxd run`: publish until asked to stop.
 
-use std::time::Duration;
-
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::config::{Config, PostgresConfig};
+use crate::commands::{ConfiguredSource, configured_source};
+use crate::config::Config;
 use crate::http::{self, Health, Heartbeat};
 use crate::metrics::Metrics;
 use crate::relay::{Outcome, Relay, Reporter};
 use crate::sink::Sink;
 use crate::sink::kafka::KafkaSink;
 use crate::sink::stdout::StdoutSink;
-use crate::source::postgres::Connector;
-use crate::source::postgres::settings::PostgresSettings;
+use crate::source::{mysql, postgres};
 use crate::state::StatusBoard;
 
 /// Why a run cannot begin, or how it ended, where that is not an error of the program.
@@ -35,10 +33,9 @@ pub struct Refusal {
 /// [`Refusal`] inside if what is configured cannot work; anything else is a failure of the process.
 pub async fn run(config: Config) -> anyhow::Result<Outcome> {
     let refuse = |message: String| Refusal { message, hint: "see the options in the README".to_owned() };
-    let postgres = config.source.postgres.clone().ok_or_else(|| refuse("no source is configured".to_owned()))?;
-    let settings = PostgresSettings::new(&config, &postgres).map_err(|error| refuse(error.to_string()))?;
+    let origin = configured_source(&config)?;
     let tables = config.outbox.tables.join(",");
-    let info = [("version", env!("CARGO_PKG_VERSION")), ("source", "postgres"), ("table", tables.as_str())];
+    let info = [("version", env!("CARGO_PKG_VERSION")), ("source", origin.name()), ("table", tables.as_str())];
     let (metrics, registry) = Metrics::new(&config.name, &info);
     let (board, heartbeat) = (StatusBoard::default(), Heartbeat::default());
 
@@ -63,8 +60,7 @@ pub async fn run(config: Config) -> anyhow::Result<Outcome> {
     }
     let publish_errors = metrics.publish_errors.clone();
     let reporter = Reporter::new(board, metrics, heartbeat, config.delivery.window_bytes);
-    let connector = Connector::new(settings);
-    let parts = Parts { config: &config, postgres: &postgres, connector, reporter, stop };
+    let parts = Parts { config: &config, origin, reporter, stop };
     let outcome = if let Some(kafka) = config.sink.kafka.clone() {
         let sink = KafkaSink::new(kafka, &config.name, publish_errors);
         parts.relay(sink.map_err(|error| refuse(error.to_string()))?).await
@@ -81,16 +77,24 @@ pub async fn run(config: Config) -> anyhow::Result<Outcome> {
 /// What the relay is made of, whatever the sink.
 struct Parts<'a> {
     config: &'a Config,
-    postgres: &'a PostgresConfig,
-    connector: Connector,
+    origin: ConfiguredSource,
     reporter: Reporter,
     stop: CancellationToken,
 }
 
 impl Parts<'_> {
     async fn relay<K: Sink>(self, sink: K) -> Outcome {
-        let silence: Duration = self.postgres.silence_timeout;
-        Relay::new(self.config, self.connector, silence, sink, self.reporter, self.stop).run().await
+        let Self { config, origin, reporter, stop } = self;
+        match origin {
+            ConfiguredSource::Postgres(settings) => {
+                let silence = settings.silence_timeout;
+                Relay::new(config, postgres::Connector::new(settings), silence, sink, reporter, stop).run().await
+            }
+            ConfiguredSource::Mysql(settings) => {
+                let silence = settings.silence_timeout;
+                Relay::new(config, mysql::Connector::new(settings), silence, sink, reporter, stop).run().await
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::source::postgres::setup::{Outcome, Setup, script, steps};
 /// # Errors
 /// The server cannot be reached or refuses the login; a table is missing.
 pub async fn setup(config: Config, print: bool, admin: Option<Secret>) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = postgres_settings(&config, "setup")?;
     if print {
         print!("{}", script(&settings));
         return Ok(Verdict::Done);

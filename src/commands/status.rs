@@ -40,7 +40,7 @@ struct State {
 /// # Errors
 /// The configuration has no source; everything else is told.
 pub async fn status(config: Config, as_json: bool) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config)?;
+    let settings = postgres_settings(&config, "status")?;
     let mut troubles = Vec::new();
     let relay = ask_relay(&config).await;
     // before the position is read, which may only be ahead of the slot
@@ -135,10 +135,7 @@ impl Learned<'_> {
 
     /// Where publishing has come to: the stored position, or the slot's where none is stored.
     fn published(&self) -> Option<Lsn> {
-        let stored = self.record.as_ref().map(|record| {
-            let Position::Postgres(lsn) = record.position;
-            lsn
-        });
+        let stored = self.record.as_ref().and_then(|record| record.position.lsn());
         stored.or_else(|| self.survey.as_ref()?.slot()?.confirmed)
     }
 

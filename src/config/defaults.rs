@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{
-    ColumnsConfig, Config, DeliveryConfig, Guarantee, HttpConfig, KafkaConfig, LogConfig, LogFormat, MissingColumns,
-    OnRowError, OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig, SinkConfig, SourceConfig, Start,
-    StdoutConfig,
+    ColumnsConfig, Config, DeliveryConfig, Guarantee, HttpConfig, IdFormat, KafkaConfig, LogConfig, LogFormat,
+    MissingColumns, MysqlConfig, OnRowError, OnTerminal, OnUpdate, OutboxConfig, PostgresConfig, RecordConfig,
+    SinkConfig, SourceConfig, Start, StdoutConfig,
 };
 use crate::config::secret::Secret;
 
@@ -44,6 +44,20 @@ impl Default for PostgresConfig {
     }
 }
 
+impl Default for MysqlConfig {
+    fn default() -> Self {
+        Self {
+            url: Secret::default(),
+            password_file: None,
+            password_command: Vec::new(),
+            server_id: None,
+            start: Start::default(),
+            silence_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
 impl Default for OutboxConfig {
     fn default() -> Self {
         Self {
@@ -60,6 +74,7 @@ impl Default for ColumnsConfig {
     fn default() -> Self {
         Self {
             id: "id".to_owned(),
+            id_format: IdFormat::default(),
             key: "aggregateid".to_owned(),
             route_by: "aggregatetype".to_owned(),
             payload: "payload".to_owned(),

@@ -83,7 +83,16 @@ impl Overrides {
             config.name = name;
         }
         if let Some(url) = self.source_url.as_ref().filter(|url| !url.expose().is_empty()) {
-            config.source.postgres.get_or_insert_default().url = url.clone();
+            let source = &mut config.source;
+            match url.expose().split_once("://") {
+                // a file that says MariaDB may have a URL that says mysql
+                Some(("mysql", _)) if source.mariadb.is_some() => {
+                    source.mariadb.get_or_insert_default().url = url.clone()
+                }
+                Some(("mysql", _)) => source.mysql.get_or_insert_default().url = url.clone(),
+                Some(("mariadb", _)) => source.mariadb.get_or_insert_default().url = url.clone(),
+                _ => source.postgres.get_or_insert_default().url = url.clone(),
+            }
         }
         if self.stdout {
             config.sink.kafka = None;
@@ -278,19 +287,14 @@ mod tests {
     #[test]
     fn what_is_not_there_yet_is_refused_by_name() {
         assert_eq!(
-            refused(&format!(
-                "{MINIMAL}[source.mysql]\nurl = \"x\"\n[delivery]\nguarantee = \"exactly-once\"\non-row-error = \"dead-letter\"\n"
-            )),
+            refused(&format!("{MINIMAL}[delivery]\nguarantee = \"exactly-once\"\non-row-error = \"dead-letter\"\n")),
             [
-                "o.toml:5: a source of type MySQL is not available in this version",
-                "use [source.postgres]",
                 "delivery.guarantee: \"exactly-once\" is not available in this version",
                 "use \"at-least-once\"; consumers tell repeats by the header id",
                 "delivery.on-row-error: \"dead-letter\" is not available in this version",
                 "use \"stop\"",
             ]
         );
-        assert_eq!(refused("[source.mariadb]\nurl = \"x\"\n[sink.stdout]\n").len(), 2);
         assert!(refused_with("[delivery]\non-row-error = \"skip\"")[0].contains("\"skip\" is not available"));
     }
 
@@ -311,7 +315,7 @@ mod tests {
             errors,
             [
                 "name: is empty",
-                "source.postgres.url: a source of type mysql is not available in this version",
+                "source.postgres.url: \"mysql\" is no scheme for [source.postgres]",
                 "source.postgres.slot: \"My-Slot\" is no name of a replication slot",
                 "source.postgres.publication: is empty",
                 "source.postgres.silence-timeout: 1s is out of range",

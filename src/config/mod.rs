@@ -64,7 +64,7 @@ impl Config {
     /// The columns without which a row cannot become a record, each once.
     #[must_use]
     pub fn required_columns(&self) -> Vec<String> {
-        let ColumnsConfig { id, key, route_by, payload, timestamp } = &self.outbox.columns;
+        let ColumnsConfig { id, key, route_by, payload, timestamp, .. } = &self.outbox.columns;
         let mut columns = vec![id.clone(), key.clone(), route_by.clone(), payload.clone()];
         columns.extend(timestamp.clone());
         if self.record.missing_columns == MissingColumns::Error {
@@ -126,6 +126,44 @@ pub enum OnTerminal {
 pub struct SourceConfig {
     /// A PostgreSQL server.
     pub postgres: Option<PostgresConfig>,
+    /// A MySQL server.
+    pub mysql: Option<MysqlConfig>,
+    /// A MariaDB server.
+    pub mariadb: Option<MysqlConfig>,
+}
+
+/// `[source.mysql]` and `[source.mariadb]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct MysqlConfig {
+    /// Connection URL: `mysql://user@host:3306/database?sslmode=verify-full&sslrootcert=/path`. A password in it is accepted;
+    /// `password-file` is better.
+    pub url: Secret,
+    /// File whose content, without trailing line feeds, is the password. Read at each connect.
+    pub password_file: Option<PathBuf>,
+    /// Program and arguments that print the password, for tokens that expire. Run at each connect, for at most 10 s.
+    pub password_command: Vec<String>,
+    /// The relay's number among the server's replicas. Default: made from the instance's name.
+    pub server_id: Option<u32>,
+    /// What happens with the rows that stand in the table when no position is stored yet.
+    pub start: Start,
+    /// Longest time without any byte from the server, although it sends heartbeats, before the connection is given up.
+    #[serde(with = "humantime_serde")]
+    pub silence_timeout: Duration,
+    /// Longest time for making a connection.
+    #[serde(with = "humantime_serde")]
+    pub connect_timeout: Duration,
+}
+
+/// What a column of ids holds, where its bytes do not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IdFormat {
+    /// What the column's type says.
+    #[default]
+    Column,
+    /// Sixteen bytes are a UUID.
+    Uuid,
 }
 
 /// `[source.postgres]`
@@ -201,6 +239,8 @@ pub enum OnUpdate {
 pub struct ColumnsConfig {
     /// Column of the event id: header `id`.
     pub id: String,
+    /// What that column holds: what its type says, or a UUID in 16 bytes (MySQL and MariaDB).
+    pub id_format: IdFormat,
     /// Column of the record's key.
     pub key: String,
     /// Column of the value that chooses the topic.

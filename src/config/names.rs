@@ -2,6 +2,7 @@
 //! publication.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 /// Longest name that PostgreSQL keeps, in bytes (`NAMEDATALEN - 1`).
@@ -105,6 +106,25 @@ impl HeaderColumn {
 #[must_use]
 pub fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A command on the instance that is configured in `file`, as it is typed.
+#[must_use]
+pub fn command(file: Option<&Path>, words: &str) -> String {
+    match file {
+        Some(file) => format!("outboxd {words} --config {}", shell_word(&file.display().to_string())),
+        None => format!("outboxd {words} (with the flags and variables of this instance)"),
+    }
+}
+
+/// A text as one word for a shell.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
 }
 
 /// `outboxd_<name>`, in lower case, with `_` for every character that a replication slot may not have.

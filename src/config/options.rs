@@ -32,11 +32,26 @@ pub const OPTIONS: &[OptionInfo] = &[
     option("source.postgres.failover-slot", "true, false", Some("true")),
     option("source.postgres.silence-timeout", "duration", Some("\"30s\"")),
     option("source.postgres.connect-timeout", "duration", Some("\"10s\"")),
+    option("source.mysql.url", "URL", None),
+    option("source.mysql.password-file", "path", None),
+    option("source.mysql.password-command", "list of text", Some("[]")),
+    option("source.mysql.server-id", "number", None),
+    option("source.mysql.start", "table, now", Some("\"table\"")),
+    option("source.mysql.silence-timeout", "duration", Some("\"30s\"")),
+    option("source.mysql.connect-timeout", "duration", Some("\"10s\"")),
+    option("source.mariadb.url", "URL", None),
+    option("source.mariadb.password-file", "path", None),
+    option("source.mariadb.password-command", "list of text", Some("[]")),
+    option("source.mariadb.server-id", "number", None),
+    option("source.mariadb.start", "table, now", Some("\"table\"")),
+    option("source.mariadb.silence-timeout", "duration", Some("\"30s\"")),
+    option("source.mariadb.connect-timeout", "duration", Some("\"10s\"")),
     option("outbox.tables", "list of text", Some("[\"public.outbox\"]")),
     option("outbox.start-where", "SQL condition", None),
     option("outbox.start-order-by", "list of text", Some("[]")),
     option("outbox.on-update", "warn, error, stop", Some("\"warn\"")),
     option("outbox.columns.id", "text", Some("\"id\"")),
+    option("outbox.columns.id-format", "column, uuid", Some("\"column\"")),
     option("outbox.columns.key", "text", Some("\"aggregateid\"")),
     option("outbox.columns.route-by", "text", Some("\"aggregatetype\"")),
     option("outbox.columns.payload", "text", Some("\"payload\"")),
@@ -96,7 +111,7 @@ fn below<'a>(key: &'a str, path: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, KafkaConfig, PostgresConfig, StdoutConfig};
+    use crate::config::{Config, KafkaConfig, MysqlConfig, PostgresConfig, StdoutConfig};
     use serde::Deserialize;
     use serde::de::value::{Error, MapDeserializer};
     use serde::de::{Deserializer, EnumAccess, IntoDeserializer, MapAccess, VariantAccess, Visitor};
@@ -250,6 +265,8 @@ mod tests {
         let documented: Config = toml::from_str(&text).unwrap();
         let mut built_in = Config::default();
         built_in.source.postgres = Some(PostgresConfig::default());
+        built_in.source.mysql = Some(MysqlConfig::default());
+        built_in.source.mariadb = Some(MysqlConfig::default());
         built_in.sink.kafka = Some(KafkaConfig::default());
         built_in.sink.stdout = Some(StdoutConfig::default());
         assert_eq!(format!("{documented:?}"), format!("{built_in:?}"));
@@ -257,7 +274,7 @@ mod tests {
 
     #[test]
     fn keys_of_a_table_are_its_own() {
-        assert_eq!(keys_in("outbox.columns"), ["id", "key", "route-by", "payload", "timestamp"]);
+        assert_eq!(keys_in("outbox.columns"), ["id", "id-format", "key", "route-by", "payload", "timestamp"]);
         assert_eq!(keys_in("sink"), ["kafka", "stdout"]);
         assert!(is_table("sink.kafka") && !is_table("sink.kaf") && !is_table("name"));
     }

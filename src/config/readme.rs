@@ -12,7 +12,11 @@ use crate::metrics::{Metrics, register_status};
 use crate::state::{Reason, StatusBoard};
 
 const README: &str = include_str!("../../README.md");
-const CONNECTOR: &str = include_str!("../../connectors/postgres.toml");
+const CONNECTORS: [(&str, &str, &str); 3] = [
+    ("postgres", "public.outbox", include_str!("../../connectors/postgres.toml")),
+    ("mysql", "shop.outbox", include_str!("../../connectors/mysql.toml")),
+    ("mariadb", "shop.outbox", include_str!("../../connectors/mariadb.toml")),
+];
 const SQL: &str = include_str!("../../sql/postgres/outbox.sql");
 
 /// The rows of the table between `<!-- section -->` and `<!-- end -->`, without its head.
@@ -108,28 +112,36 @@ fn the_commands_are_understood() {
 }
 
 #[test]
-fn the_connector_loads() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("connectors/postgres.toml");
-    let config = Config::load(Some(&path), &Overrides::default()).unwrap();
-    assert_eq!(config.outbox.tables, ["public.outbox"]);
+fn the_connectors_load() {
+    for (kind, table, _) in CONNECTORS {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("connectors/{kind}.toml"));
+        let config = Config::load(Some(&path), &Overrides::default()).unwrap();
+        assert_eq!(config.outbox.tables, [table]);
+    }
 }
 
-/// The options that are commented out are right as well, and with them every option is there.
+/// The options that are commented out are right as well, and with them every option is there that goes with the source.
 #[test]
-fn the_connector_has_every_option() {
+fn the_connectors_have_every_option() {
     let is_option = |line: &&str| line.starts_with('#') && !line.starts_with("# ") && *line != "#";
-    let uncommented: Vec<&str> =
-        CONNECTOR.lines().map(|line| if is_option(&line) { &line[1..] } else { line }).collect();
-    let text = uncommented.join("\n");
-    let parsed = tree::parse(&text, "postgres.toml", &|_| None);
-    assert_eq!(parsed.findings, []);
-    let table: toml::Table = toml::from_str(&text).unwrap();
-    for option in OPTIONS {
-        let mut value = Some(toml::Value::Table(table.clone()));
-        for key in option.key.split('.') {
-            value = value.and_then(|value| value.get(key).cloned());
+    for (kind, _, connector) in CONNECTORS {
+        let uncommented: Vec<&str> =
+            connector.lines().map(|line| if is_option(&line) { &line[1..] } else { line }).collect();
+        let text = uncommented.join("\n");
+        let parsed = tree::parse(&text, kind, &|_| None);
+        assert_eq!(parsed.findings, []);
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        let is_others = |key: &str| {
+            (key.starts_with("source.") && !key.starts_with(&format!("source.{kind}.")))
+                || (kind == "postgres" && key == "outbox.columns.id-format")
+        };
+        for option in OPTIONS.iter().filter(|option| !is_others(option.key)) {
+            let mut value = Some(toml::Value::Table(table.clone()));
+            for key in option.key.split('.') {
+                value = value.and_then(|value| value.get(key).cloned());
+            }
+            assert!(value.is_some(), "{} is missing for {kind}", option.key);
         }
-        assert!(value.is_some(), "{} is missing", option.key);
     }
 }
 

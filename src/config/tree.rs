@@ -18,9 +18,6 @@ use super::{Config, placeholder};
 /// Most syntax errors that are shown: behind the first few the rest are mostly their consequences.
 const MAX_SYNTAX_ERRORS: usize = 10;
 
-/// Tables that are reserved for sources to come.
-const UNAVAILABLE: &[(&str, &str)] = &[("source.mysql", "MySQL"), ("source.mariadb", "MariaDB")];
-
 /// What reading a file brought.
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
@@ -70,11 +67,6 @@ impl Walk<'_> {
     fn table(&mut self, table: &mut DeTable<'_>, path: &str) {
         retain(table, |key, value| {
             let full = join(path, key.get_ref());
-            if let Some((_, system)) = UNAVAILABLE.iter().find(|(name, _)| *name == full) {
-                let problem = format!("a source of type {system} is not available in this version");
-                self.add(key.span(), &full, problem, "use [source.postgres]".to_owned());
-                return false;
-            }
             let kind = options::find(&full).map(|option| option.kind);
             match (kind, value.get_mut()) {
                 (Some(TABLE_OF_TEXT), DeValue::Table(entries)) => self.table_of_text(entries, &full),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::Findings;
 use super::names::{HeaderColumn, MAX_IDENTIFIER_BYTES, TableName, check_identifier};
-use super::{Config, Guarantee, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig};
+use super::{Config, Guarantee, IdFormat, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig, SourceConfig};
 
 /// Looks at one option by name and value: what is wrong with it, if anything.
 pub type OptionCheck = fn(&str, &str) -> Option<String>;
@@ -68,48 +68,85 @@ fn name(name: &str, findings: &mut Findings) {
 }
 
 fn source(config: &Config, findings: &mut Findings) {
-    let Some(postgres) = &config.source.postgres else {
-        let hint = "give --source-url (OUTBOXD_SOURCE_URL), or [source.postgres] with a url in the file";
+    let SourceConfig { postgres, mysql, mariadb } = &config.source;
+    let count = [postgres.is_some(), mysql.is_some(), mariadb.is_some()].into_iter().filter(|there| *there).count();
+    if count == 0 {
+        let hint = "give --source-url (OUTBOXD_SOURCE_URL), or [source.postgres], [source.mysql] or [source.mariadb] with a \
+                    url in the file";
         findings.add("source", "there is none", hint);
-        return;
-    };
-    source_url(postgres.url.expose(), findings);
-    object_names(config, postgres, findings);
-    let seconds = Duration::from_secs;
-    duration("source.postgres.silence-timeout", postgres.silence_timeout, &(seconds(2)..=seconds(3600)), findings);
-    duration("source.postgres.connect-timeout", postgres.connect_timeout, &(seconds(1)..=seconds(300)), findings);
-    if let Some(path) = &postgres.password_file {
-        password_file("source.postgres.password-file", path, findings);
+    } else if count > 1 {
+        findings.add("source", "there is more than one", "leave one of the tables [source.…], and one --source-url");
     }
-    let command = &postgres.password_command;
+    if let Some(postgres) = postgres {
+        source_url("postgres", postgres.url.expose(), findings);
+        object_names(config, postgres, findings);
+        let times = (postgres.silence_timeout, postgres.connect_timeout);
+        connection("postgres", times, postgres.password_file.as_deref(), &postgres.password_command, findings);
+        if config.outbox.columns.id_format != IdFormat::Column {
+            let hint = "leave it out: PostgreSQL has a type for UUIDs";
+            findings.add("outbox.columns.id-format", "is for MySQL and MariaDB", hint);
+        }
+    }
+    for (kind, mysql) in [("mysql", mysql), ("mariadb", mariadb)] {
+        let Some(mysql) = mysql else { continue };
+        source_url(kind, mysql.url.expose(), findings);
+        let times = (mysql.silence_timeout, mysql.connect_timeout);
+        connection(kind, times, mysql.password_file.as_deref(), &mysql.password_command, findings);
+        if mysql.server_id == Some(0) {
+            let hint = "choose a number that no other replica of the server has, or leave it out";
+            findings.add(&format!("source.{kind}.server-id"), "is 0", hint);
+        }
+    }
+}
+
+/// What all kinds of sources have.
+fn connection(
+    kind: &str,
+    (silence, connect): (Duration, Duration),
+    file: Option<&Path>,
+    command: &[String],
+    findings: &mut Findings,
+) {
+    let seconds = Duration::from_secs;
+    let option = |key: &str| format!("source.{kind}.{key}");
+    duration(&option("silence-timeout"), silence, &(seconds(2)..=seconds(3600)), findings);
+    duration(&option("connect-timeout"), connect, &(seconds(1)..=seconds(300)), findings);
+    if let Some(path) = file {
+        password_file(&option("password-file"), path, findings);
+    }
     if command.first().is_some_and(|program| program.trim().is_empty()) {
         let hint = "write the program and each argument as a text of its own: [\"print-token\", \"--db\"]";
-        findings.add("source.postgres.password-command", "names no program", hint);
+        findings.add(&option("password-command"), "names no program", hint);
     }
-    if !command.is_empty() && postgres.password_file.is_some() {
-        findings.add("source.postgres.password-command", "is there beside password-file", "leave one of them out");
+    if !command.is_empty() && file.is_some() {
+        findings.add(&option("password-command"), "is there beside password-file", "leave one of them out");
     }
 }
 
 /// The URL may hold a password, so nothing behind its scheme is shown.
-fn source_url(url: &str, findings: &mut Findings) {
-    const OPTION: &str = "source.postgres.url";
-    let form = "write postgres://user@host:5432/database";
+fn source_url(kind: &str, url: &str, findings: &mut Findings) {
+    let option = &format!("source.{kind}.url");
+    let (schemes, form): (&[&str], _) = match kind {
+        "postgres" => (&["postgres", "postgresql"], "write postgres://user@host:5432/database"),
+        "mysql" => (&["mysql"], "write mysql://user@host:3306/database"),
+        _ => (&["mariadb", "mysql"], "write mariadb://user@host:3306/database"),
+    };
     if url.trim().is_empty() {
-        findings.add(OPTION, "is missing", format!("{form}, or give --source-url (OUTBOXD_SOURCE_URL)"));
+        findings.add(option, "is missing", format!("{form}, or give --source-url (OUTBOXD_SOURCE_URL)"));
         return;
     }
     let Some((scheme, _)) = url.split_once("://") else {
-        findings.add(OPTION, "has no scheme", form);
+        findings.add(option, "has no scheme", form);
         return;
     };
-    match scheme {
-        "postgres" | "postgresql" => {}
-        "mysql" | "mariadb" => {
-            findings.add(OPTION, format!("a source of type {scheme} is not available in this version"), form);
-        }
-        _ => findings.add(OPTION, format!("\"{}\" is no scheme of PostgreSQL", scheme.escape_debug()), form),
+    if schemes.contains(&scheme) {
+        return;
     }
+    let hint = match scheme {
+        "mysql" | "mariadb" | "postgres" if kind != scheme => format!("{form}, or name the table [source.{scheme}]"),
+        _ => form.to_owned(),
+    };
+    findings.add(option, format!("\"{}\" is no scheme for [source.{kind}]", scheme.escape_debug()), hint);
 }
 
 fn object_names(config: &Config, postgres: &PostgresConfig, findings: &mut Findings) {

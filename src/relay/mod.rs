@@ -28,8 +28,7 @@ use crate::config::{Config, OnTerminal};
 use crate::route::Router;
 use crate::sink::positions::{FORMAT, PositionRecord};
 use crate::sink::{Sink, SinkError};
-use crate::source::postgres::{Attached, Connector, PostgresSource, TableReader};
-use crate::source::{Disposition, Source, SourceError};
+use crate::source::{Attached, Begun, Connector, Disposition, Ready, Source, SourceError};
 use crate::state::{Gap, Phase, Reason, Status};
 
 /// How often the slot is asked for while another holds it.
@@ -61,11 +60,11 @@ pub enum Outcome {
 }
 
 /// Sessions of one instance.
-pub struct Relay<K> {
+pub struct Relay<K, C> {
     name: String,
     on_terminal: OnTerminal,
     settings: Settings,
-    connector: Connector,
+    connector: C,
     sink: K,
     router: Router,
     reporter: Reporter,
@@ -79,12 +78,12 @@ pub struct Relay<K> {
     known: Option<PositionRecord>,
 }
 
-impl<K: Sink> Relay<K> {
+impl<K: Sink, C: Connector> Relay<K, C> {
     /// Puts the parts together; connects to nothing.
     #[must_use]
     pub fn new(
         config: &Config,
-        connector: Connector,
+        connector: C,
         silence_timeout: Duration,
         sink: K,
         reporter: Reporter,
@@ -159,7 +158,7 @@ impl<K: Sink> Relay<K> {
     }
 
     /// [`prepare`](Self::prepare) with signs of life: making a slot may wait for long transactions.
-    async fn prepare_or_stop(&mut self) -> Result<Prepared, End> {
+    async fn prepare_or_stop(&mut self) -> Result<Prepared<C>, End> {
         let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
         let mut ticker = tokio::time::interval(BEAT);
         let prepare = self.prepare();
@@ -175,7 +174,7 @@ impl<K: Sink> Relay<K> {
     }
 
     /// Everything before the first row: sink, slot, comparison.
-    async fn prepare(&mut self) -> Result<Prepared, End> {
+    async fn prepare(&mut self) -> Result<Prepared<C>, End> {
         if !self.sink_is_open {
             self.known = self.sink.open(&self.name).await?;
             self.sink_is_open = true;
@@ -186,26 +185,27 @@ impl<K: Sink> Relay<K> {
             let message = "the stored position could not be read in time".to_owned();
             Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: false })
         })?;
-        let slot = match attached {
-            Attached::Stream(slot) => slot,
+        let ready = match attached {
+            Attached::Stream(ready) => ready,
             Attached::Tables(reader) if record.is_none() => return Ok(Prepared::Tables(Box::new(reader))),
-            // a peer was the first, and its slot has gone since
+            // a peer was the first, and has gone since
             Attached::Tables(reader) => {
                 reader.close().await;
                 self.known = record;
-                let message = "another instance published from a slot that has gone since".to_owned();
+                let message = "another instance has published before this one, and has gone since".to_owned();
                 return Err(End::Source(SourceError::SlotInUse { by_peer: false, message }));
             }
         };
+        let Begun { stream, identity, position } = ready.begin(record.as_ref()).await?;
         let start = PositionRecord {
             version: FORMAT,
             instance: self.name.clone(),
             generation: record.as_ref().map_or(0, |record| record.generation) + 1,
-            source: slot.identity().clone(),
-            position: slot.position(),
-            verified: slot.position(),
+            source: identity,
+            position: position.clone(),
+            verified: position,
         };
-        Ok(Prepared::Stream(Box::new(slot.verify(record.as_ref())?), start))
+        Ok(Prepared::Stream(Box::new(stream), start))
     }
 
     /// What follows from the end of a session, or of the attempt at one.
@@ -275,7 +275,7 @@ impl<K: Sink> Relay<K> {
             }
             Disposition::Stop => {
                 let hint = error.hint().unwrap_or_default().to_owned();
-                let gap = if let SourceError::Terminal(terminal) = &error { terminal.gap } else { None };
+                let gap = if let SourceError::Terminal(terminal) = &error { terminal.gap.clone() } else { None };
                 self.terminal(reason, text, hint, gap)
             }
         }
@@ -314,11 +314,11 @@ impl<K: Sink> Relay<K> {
 }
 
 /// What a session begins with.
-enum Prepared {
+enum Prepared<C: Connector> {
     /// The rows that stand in the tables.
-    Tables(Box<TableReader>),
+    Tables(Box<C::Tables>),
     /// The log, and the position record as it is now.
-    Stream(Box<PostgresSource>, PositionRecord),
+    Stream(Box<C::Stream>, PositionRecord),
 }
 
 /// What the relay does next.

@@ -113,9 +113,11 @@ impl Reporter {
     }
 
     /// A position is durable.
-    pub fn committed(&self, position: Position) {
-        let Position::Postgres(lsn) = position;
-        self.metrics.position.set(lsn.0);
+    pub fn committed(&self, position: &Position) {
+        self.metrics.position.set(match position {
+            Position::Postgres(lsn) => lsn.0,
+            Position::Binlog(place) => place.offset,
+        });
     }
 
     /// Brings the gauges up to date while streaming, or while the tables are read: then what is committed meanwhile waits.

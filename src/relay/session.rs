@@ -125,7 +125,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         let mut window = Window::new(settings.delivery.window_bytes);
         if let Some(start) = &start {
             // written even if nothing moves: from now on a slot that is made again is noticed
-            window.progress(start.position);
+            window.progress(start.position.clone());
         }
         let now = Instant::now();
         Self {
@@ -201,13 +201,13 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             loop {
                 while window.pop_finished().is_some() {}
                 let durable = window.durable();
-                if window.records() == 0 && committed >= durable {
+                if window.records() == 0 && committed.as_ref() >= durable {
                     return Ok(());
                 }
-                if durable > committed
-                    && let Some(position) = durable
+                if durable > committed.as_ref()
+                    && let Some(position) = durable.cloned()
                 {
-                    let verified = verified.min(position);
+                    let verified = verified.clone().min(position.clone());
                     sink.commit(&PositionRecord { position, verified, ..template.clone() })?;
                 }
                 sink.acknowledged(&mut acknowledgements).await?;
@@ -270,7 +270,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                     }
                     let after = self.window.durable().filter(|_| self.template.is_some());
                     let record = self.router.route(self.batch.view(row), commit_ts_us);
-                    let record = record.map_err(|error| End::Row { error, after })?;
+                    let record = record.map_err(|error| End::Row { error, after: after.cloned() })?;
                     let (bytes, has_key) = (record.window_bytes(), record.key.is_some());
                     match self.sink.enqueue(&record, ordinal)? {
                         Enqueued::Queued => self.window.sent(bytes),
@@ -288,9 +288,9 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 }
                 Item::Commit(position) => {
                     self.open = None;
-                    self.window.complete(*position);
+                    self.window.complete(position.clone());
                 }
-                Item::Progress(position) => self.window.progress(*position),
+                Item::Progress(position) => self.window.progress(position.clone()),
                 Item::End => self.has_ended = true,
                 Item::Ignored(what, relation) => {
                     let relation = Arc::clone(relation);
@@ -314,7 +314,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 OnUpdate::Error => error!(table, "a row of the outbox was updated, which is not an event"),
                 OnUpdate::Stop => {
                     let error = RouteError::Updated { table };
-                    return Err(End::Row { error, after: self.window.durable() });
+                    return Err(End::Row { error, after: self.window.durable().cloned() });
                 }
             }
         } else {
@@ -334,8 +334,10 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         }
         self.finish();
         let Some(position) = self.acknowledgements.committed.take() else { return Ok(()) };
-        self.committed = self.committed.max(Some(position));
-        self.reporter.committed(position);
+        self.reporter.committed(&position);
+        if self.committed.as_ref() < Some(&position) {
+            self.committed = Some(position.clone());
+        }
         self.source.confirm(Some(position)).await?;
         Ok(())
     }
@@ -353,13 +355,14 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
     /// Commits the durable position if it has moved and the last commit is older than `interval`.
     fn commit_if(&mut self, interval: Duration) -> Result<(), End> {
         let Some(template) = &self.template else { return Ok(()) };
-        let Some(position) = self.window.durable().filter(|durable| Some(*durable) > self.asked) else { return Ok(()) };
+        let moved = self.window.durable().filter(|durable| Some(*durable) > self.asked.as_ref());
+        let Some(position) = moved.cloned() else { return Ok(()) };
         if self.last_commit.is_some_and(|last| last.elapsed() < interval) {
             return Ok(());
         }
         // the commit itself is not a check: what it covers was read since the last one
-        let verified = self.source.verified().min(position);
-        let record = PositionRecord { position, verified, ..template.clone() };
+        let verified = self.source.verified().min(position.clone());
+        let record = PositionRecord { position: position.clone(), verified, ..template.clone() };
         if self.sink.commit(&record)? {
             self.asked = Some(position);
             self.last_commit = Some(Instant::now());
@@ -426,7 +429,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         let mut ticker = tokio::time::interval(TICK);
         while Instant::now() < deadline {
             self.commit_if(Duration::ZERO)?;
-            let is_committed = self.committed >= self.window.durable();
+            let is_committed = self.committed.as_ref() >= self.window.durable();
             if self.window.records() == 0 && is_committed {
                 break;
             }

@@ -170,7 +170,7 @@ impl ScriptedSink {
             return Some(Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: false }));
         }
         if let Some(position) = self.committing.take() {
-            log.push(Seen::Committed(position));
+            log.push(Seen::Committed(position.clone()));
             into.committed = Some(position);
             return Some(Ok(()));
         }
@@ -221,7 +221,7 @@ impl Sink for ScriptedSink {
         if self.committing.is_some() {
             return Ok(false);
         }
-        self.committing = Some(record.position);
+        self.committing = Some(record.position.clone());
         Ok(true)
     }
 
@@ -305,18 +305,18 @@ fn check(reads: &[Read], seen: &[Seen]) -> Result<(), TestCaseError> {
         match step {
             Seen::Acknowledged(ordinal) => acknowledged[*ordinal] += 1,
             Seen::Committed(position) => {
-                prop_assert!(Some(*position) > committed, "commits go forward");
+                prop_assert!(Some(position) > committed.as_ref(), "commits go forward");
                 for (index, (rows, lsn)) in transactions.iter().enumerate() {
                     if at(*lsn) <= *position {
                         prop_assert_eq!(acknowledged[index], *rows, "committed {} too early", position);
                     }
                 }
-                committed = Some(*position);
+                committed = Some(position.clone());
             }
             Seen::Confirmed(position) => {
-                prop_assert!(Some(*position) <= committed, "confirmed {} before it was committed", position);
-                prop_assert!(Some(*position) >= confirmed, "confirmations go forward");
-                confirmed = Some(*position);
+                prop_assert!(Some(position) <= committed.as_ref(), "confirmed {} before it was committed", position);
+                prop_assert!(Some(position) >= confirmed.as_ref(), "confirmations go forward");
+                confirmed = Some(position.clone());
             }
             Seen::Enqueued(_) | Seen::Completed | Seen::Closed => {}
         }
@@ -362,7 +362,7 @@ proptest! {
                 Read::Transaction(_, lsn) | Read::Progress(lsn) | Read::Poison(lsn) => *lsn,
                 Read::Break | Read::End => 0,
             }).max();
-            let confirmed = seen.iter().rev().find_map(|seen| if let Seen::Confirmed(at) = seen { Some(*at) } else { None });
+            let confirmed = seen.iter().rev().find_map(|seen| if let Seen::Confirmed(at) = seen { Some(at.clone()) } else { None });
             prop_assert_eq!(confirmed, last.map(at), "all is acknowledged and confirmed");
         }
     }

@@ -80,8 +80,9 @@ impl Window {
     /// Everything before `position` has been handed over, and no transaction is open.
     pub fn progress(&mut self, position: Position) {
         match self.entries.back_mut() {
-            None => self.durable = self.durable.max(Some(position)),
-            Some(Entry { end: Some(end), .. }) => *end = (*end).max(position),
+            None => raise(&mut self.durable, position),
+            Some(Entry { end: Some(end), .. }) if *end < position => *end = position,
+            Some(Entry { end: Some(_), .. }) => {}
             // inside a transaction a position ahead of it means nothing
             Some(Entry { end: None, .. }) => {}
         }
@@ -99,9 +100,9 @@ impl Window {
     /// Takes the next transaction off the front that is acknowledged whole, and moves the durable position behind it.
     pub fn pop_finished(&mut self) -> Option<Finished> {
         let front = self.entries.front()?;
-        let end = front.end.filter(|_| front.outstanding == 0)?;
+        let end = front.end.clone().filter(|_| front.outstanding == 0)?;
         let finished = Finished { commit_ts_us: front.commit_ts_us, records: front.records };
-        self.durable = self.durable.max(Some(end));
+        raise(&mut self.durable, end);
         self.entries.pop_front();
         self.first += 1;
         Some(finished)
@@ -109,8 +110,8 @@ impl Window {
 
     /// Everything before it is acknowledged. `None` until something is.
     #[must_use]
-    pub fn durable(&self) -> Option<Position> {
-        self.durable
+    pub fn durable(&self) -> Option<&Position> {
+        self.durable.as_ref()
     }
 
     /// Commit time of the oldest transaction that has records outstanding, microseconds since 1970.
@@ -135,6 +136,13 @@ impl Window {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+}
+
+/// Moves a position forward, never back.
+fn raise(present: &mut Option<Position>, position: Position) {
+    if present.as_ref() < Some(&position) {
+        *present = Some(position);
     }
 }
 
@@ -170,7 +178,7 @@ mod tests {
         assert_eq!(window.durable(), None);
         window.acknowledge(ack(0, 1));
         pop_all(&mut window);
-        assert_eq!((window.durable(), window.bytes(), window.records()), (Some(at(20)), 0, 0));
+        assert_eq!((window.durable(), window.bytes(), window.records()), (Some(&at(20)), 0, 0));
     }
 
     #[test]
@@ -184,22 +192,22 @@ mod tests {
         assert_eq!(window.durable(), None);
         window.complete(at(10));
         pop_all(&mut window);
-        assert_eq!(window.durable(), Some(at(10)));
+        assert_eq!(window.durable(), Some(at(10)).as_ref());
     }
 
     #[test]
     fn progress_counts_at_once_when_nothing_is_outstanding_and_else_behind_it() {
         let mut window = Window::new(1000);
         window.progress(at(5));
-        assert_eq!(window.durable(), Some(at(5)));
+        assert_eq!(window.durable(), Some(at(5)).as_ref());
         window.begin(0);
         window.sent(10);
         window.complete(at(10));
         window.progress(at(15));
-        assert_eq!(window.durable(), Some(at(5)));
+        assert_eq!(window.durable(), Some(at(5)).as_ref());
         window.acknowledge(ack(0, 1));
         pop_all(&mut window);
-        assert_eq!(window.durable(), Some(at(15)));
+        assert_eq!(window.durable(), Some(at(15)).as_ref());
     }
 
     #[test]
@@ -261,10 +269,10 @@ mod tests {
                 pop_all(&mut window);
                 let oldest = outstanding.iter().map(|(_, end)| *end).min();
                 if let (Some(durable), Some(oldest)) = (window.durable(), oldest) {
-                    prop_assert!(durable < at(oldest), "{durable} passed {oldest}");
+                    prop_assert!(*durable < at(oldest), "{durable} passed {oldest}");
                 }
-                prop_assert!(window.durable() >= last);
-                last = window.durable();
+                prop_assert!(window.durable() >= last.as_ref());
+                last = window.durable().cloned();
                 prop_assert_eq!(window.records(), u64::try_from(outstanding.len()).unwrap());
             }
             for (ordinal, _) in outstanding {
@@ -272,7 +280,7 @@ mod tests {
             }
             pop_all(&mut window);
             if lsn > 0 {
-                prop_assert_eq!(window.durable(), Some(at(lsn)));
+                prop_assert_eq!(window.durable().cloned(), Some(at(lsn)));
             }
             prop_assert_eq!((window.bytes(), window.is_empty()), (0, true));
         }

@@ -44,6 +44,46 @@ pub enum SourceIdentity {
         /// The outbox tables, sorted by name.
         tables: Vec<TableIdentity>,
     },
+    /// The binary log of a MySQL server.
+    Mysql {
+        /// `server_uuid`.
+        server: String,
+    },
+    /// The binary log of a MariaDB server.
+    Mariadb {
+        /// `server_id`.
+        server: u32,
+    },
+}
+
+impl SourceIdentity {
+    /// PostgreSQL's system identifier; `None` for another kind of server.
+    #[must_use]
+    pub fn system_id(&self) -> Option<&String> {
+        match self {
+            Self::Postgres { system_id, .. } => Some(system_id),
+            Self::Mysql { .. } | Self::Mariadb { .. } => None,
+        }
+    }
+
+    /// The outbox tables of a PostgreSQL server; none of another kind of server, which reads them from its log.
+    #[must_use]
+    pub fn tables(&self) -> &[TableIdentity] {
+        match self {
+            Self::Postgres { tables, .. } => tables,
+            Self::Mysql { .. } | Self::Mariadb { .. } => &[],
+        }
+    }
+
+    /// The server for a person.
+    #[must_use]
+    pub fn server(&self) -> String {
+        match self {
+            Self::Postgres { system_id, .. } => format!("PostgreSQL with system identifier {system_id}"),
+            Self::Mysql { server } => format!("MySQL with server_uuid {server}"),
+            Self::Mariadb { server } => format!("MariaDB with server_id {server}"),
+        }
+    }
 }
 
 /// One instance's position, as it is stored.
@@ -110,7 +150,7 @@ mod tests {
             instance: "shop".to_owned(),
             generation: 1,
             source,
-            position,
+            position: position.clone(),
             verified: position,
         };
         let text = serde_json::to_string(&record).unwrap();

@@ -256,7 +256,7 @@ mod tests {
             instance: "shop".to_owned(),
             generation: 1,
             source,
-            position,
+            position: position.clone(),
             verified: position,
         }
     }

@@ -1,6 +1,7 @@
 //! Sources: readers of a database server's log.
 
 pub mod mysql;
+mod password;
 pub mod postgres;
 
 use std::future::Future;
@@ -8,7 +9,8 @@ use std::time::Duration;
 
 use crate::change::Batch;
 use crate::position::Position;
-use crate::state::{Gap, Phase, Reason, Status};
+use crate::sink::positions::{PositionRecord, SourceIdentity};
+use crate::state::{Gap, Phase, Reason, Status, StatusBoard};
 
 /// A reader of one server's log, positioned and streaming.
 pub trait Source: Send {
@@ -56,6 +58,64 @@ pub trait Source: Send {
 
     /// Ends the session in good order.
     fn close(self) -> impl Future<Output = ()> + Send;
+}
+
+/// Connects the sessions of one instance to its server.
+pub trait Connector: Send {
+    /// Reads the log.
+    type Stream: Source;
+    /// Reads what stands in the tables.
+    type Tables: Source;
+    /// The log is ours to read, nothing of it is read.
+    type Ready: Ready<Stream = Self::Stream>;
+
+    /// Attaches to the server and sees to it that no other instance reads. `record` is what is known to be published;
+    /// another instance may have published more by the time the log is ours, so nothing is read before
+    /// [`Ready::begin`].
+    ///
+    /// # Errors
+    /// As the dispositions say: every finding at once, another instance that reads, or a terminal state.
+    fn attach(
+        &mut self,
+        record: Option<&PositionRecord>,
+        board: &StatusBoard,
+    ) -> impl Future<Output = Result<Attached<Self>, SourceError>> + Send;
+
+    /// What stands in the tables is published, and the next session reads the log from there.
+    fn tables_were_read(&mut self);
+}
+
+/// How a session begins.
+pub enum Attached<C: Connector + ?Sized> {
+    /// With the log.
+    Stream(C::Ready),
+    /// With what stands in the tables: this is the first start.
+    Tables(C::Tables),
+}
+
+/// The log of a server that no other instance reads.
+pub trait Ready: Send {
+    /// Reads the log.
+    type Stream: Source;
+
+    /// Compares what the server has with what was published, and begins to read.
+    ///
+    /// # Errors
+    /// A terminal state if events may be missing.
+    fn begin(
+        self,
+        record: Option<&PositionRecord>,
+    ) -> impl Future<Output = Result<Begun<Self::Stream>, SourceError>> + Send;
+}
+
+/// A stream that has begun.
+pub struct Begun<S> {
+    /// The stream.
+    pub stream: S,
+    /// Who and what the server is.
+    pub identity: SourceIdentity,
+    /// Where the stream begins.
+    pub position: Position,
 }
 
 /// A state that ends the relay until a person decides.

@@ -225,9 +225,7 @@ impl Relay {
     async fn step(&mut self, stop: &impl Fn(&Blocked) -> bool) -> Result<bool, SinkError> {
         if !self.opened {
             let stored = self.sink.open(&self.instance).await?;
-            self.committed = stored.map_or(0, |record| match record.position {
-                Position::Postgres(Lsn(lsn)) => lsn as usize,
-            });
+            self.committed = stored.map_or(0, |record| record.position.lsn().unwrap().0 as usize);
             (self.next, self.done, self.opened) = (self.committed, self.committed, true);
             self.acknowledged.clear();
         }

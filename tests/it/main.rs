@@ -1,4 +1,4 @@
-//! Tests of the built program against real servers: PostgreSQL 15 and 18, Kafka.
+//! Tests of the built program against real servers: PostgreSQL 15 and 18, MySQL 9.7, MariaDB 10.11 and 11.8, Kafka.
 //!
 //! `tests/run` starts the servers and sets the addresses; see its `--help`. Each test has a database, topics and an
 //! instance name of its own, so they run side by side. A test that has to stop a server brings its own
@@ -31,6 +31,9 @@ mod kafka;
 mod kafka_secure;
 mod kafka_sink;
 mod liveness;
+mod mysql_log;
+mod mysql_stream;
+mod mysql_values;
 mod refused;
 mod roles;
 mod shape;

@@ -145,10 +145,11 @@ impl Shared {
         }
         let committed = delivered.committed.take();
         drop(delivered);
-        if committed.is_some() {
+        let is_news = committed.is_some();
+        if is_news {
             into.committed = committed;
         }
-        !into.acks.is_empty() || committed.is_some()
+        !into.acks.is_empty() || is_news
     }
 
     /// Records acknowledged since the session began.

@@ -445,7 +445,7 @@ impl Sink for KafkaSink {
             message: format!("the position record cannot be written as JSON: {error}"),
             hint: "this is an error in the program".to_owned(),
         })?;
-        if !session.shared.begin_commit(record.position) {
+        if !session.shared.begin_commit(record.position.clone()) {
             return Ok(false);
         }
         let acknowledged = session.shared.records();

@@ -228,6 +228,7 @@ impl Last {
     }
 
     fn newest(self) -> Option<PositionRecord> {
-        self.records.into_values().max_by_key(|record| (record.generation, record.position))
+        let rank = |record: &PositionRecord| (record.generation, record.position.clone());
+        self.records.into_values().max_by_key(rank)
     }
 }

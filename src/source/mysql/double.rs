@@ -61,10 +61,20 @@ impl Digits {
     }
 }
 
-/// Appends a finite number as the server prints a DOUBLE.
+/// Appends a finite number as the server prints a DOUBLE. Its SELECT cuts the digits of the longest ones to a width; here
+/// all are kept.
 pub fn write_text(value: f64, out: &mut Vec<u8>) {
-    let digits = Digits::of(value);
-    if value.is_sign_negative() {
+    server(&Digits::of(value), value.is_sign_negative(), out);
+}
+
+/// Appends a finite number of a FLOAT in the server's form. Its SELECT shows six digits; here are all that are needed to
+/// read the same number again.
+pub fn write_float(value: f32, out: &mut Vec<u8>) {
+    server(&Digits::read(format_args!("{:e}", value.abs())), value.is_sign_negative(), out);
+}
+
+fn server(digits: &Digits, is_negative: bool, out: &mut Vec<u8>) {
+    if is_negative {
         out.push(b'-');
     }
     let text = digits.text();
@@ -157,6 +167,13 @@ mod tests {
             (1.797_693_134_862_315_7e308, "1.7976931348623157e308"),
         ] {
             assert_eq!(shown(value), text);
+        }
+        for (value, text) in
+            [(0.1_f32, "0.1"), (16_777_216.0, "16777216"), (-1.234_567_9, "-1.2345679"), (1e20, "1e20")]
+        {
+            let mut out = Vec::new();
+            write_float(value, &mut out);
+            assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }
 

@@ -146,8 +146,8 @@ pub(super) async fn attach(
     start(&mut client, &session, settings, &facts, past.walsender_pid).await?;
     // read again now that nobody else can move it
     let slot = read_slot(&session, settings, version).await?.unwrap_or(slot);
-    let SourceIdentity::Postgres { tables, .. } = &identity;
-    let all_are_outboxes = facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(tables));
+    let all_are_outboxes =
+        facts.publication.as_ref().is_some_and(|publication| !publication.reaches_beyond(identity.tables()));
     let standing =
         Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
     Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, all_are_outboxes }))
@@ -214,7 +214,7 @@ async fn take_slot(
     }
     if let Some(lost) = lost {
         let message = format!("slot \"{}\" was dropped", settings.names.slot);
-        return Err(lost.terminal_from(lost.record.position, Reason::SlotMissing, message));
+        return Err(lost.terminal_from(lost.record.position.clone(), Reason::SlotMissing, message));
     }
     slot::make_permanent(client, session, settings, version, board).await?;
     let made = read_slot(session, settings, version).await?;
@@ -234,7 +234,7 @@ pub(super) struct Lost<'a> {
 impl Lost<'_> {
     /// Rows may be missing from the last check of the catalogue on.
     fn terminal(&self, reason: Reason, message: String) -> SourceError {
-        self.terminal_from(self.record.verified, reason, message)
+        self.terminal_from(self.record.verified.clone(), reason, message)
     }
 
     /// Rows may be missing from `from` on.
@@ -246,8 +246,8 @@ impl Lost<'_> {
 
     /// Another server, a publication or tables that have gone, are others than before, or are no longer published.
     pub(super) fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
-        let SourceIdentity::Postgres { system_id, tables, .. } = &self.record.source;
-        if *system_id != server.system_id {
+        let tables = self.record.source.tables();
+        if self.record.source.system_id() != Some(&server.system_id) {
             let terminal = other_server(self.record, &server.system_id, &self.settings.names);
             return Err(SourceError::Terminal(Box::new(terminal)));
         }

@@ -348,7 +348,8 @@ pub fn findings_of(error: &SourceError) -> Vec<Finding> {
     match error {
         SourceError::Configuration { message, hint, .. } => Finding::errors(message, hint),
         SourceError::Terminal(terminal) => {
-            let gap = terminal.gap.map_or_else(String::new, |gap| format!("; events may be missing from {gap}"));
+            let gap =
+                terminal.gap.as_ref().map_or_else(String::new, |gap| format!("; events may be missing from {gap}"));
             vec![Finding::error(format!("{} ({}){gap}", terminal.message, terminal.reason), terminal.hint.clone())]
         }
         SourceError::Connection { .. } => {

@@ -47,14 +47,16 @@ impl Standing {
     /// # Errors
     /// The state that says what is different, with the range in which events may be missing.
     pub(super) fn verify(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
-        let Position::Postgres(published) = record.position;
+        let published = record.position.lsn().unwrap_or_default();
         let end = |reason, message: String, from: Lsn, to: Lsn| {
             let gap = Gap { from: Some(Position::Postgres(from)), to: Some(Position::Postgres(to)) };
             Err(Terminal { reason, message, gap: Some(gap), hint: names.leave_hint() })
         };
         self.verify_history(names, record)?;
-        let SourceIdentity::Postgres { slot: old_slot, database: old_database, .. } = &record.source;
-        let SourceIdentity::Postgres { slot, database, .. } = &self.identity;
+        let (Some((old_slot, old_database)), Some((slot, database))) = (place(&record.source), place(&self.identity))
+        else {
+            return Ok(());
+        };
         if (old_slot, old_database) != (slot, database) {
             let message = format!(
                 "instance \"{}\" published from slot \"{old_slot}\" of database \"{old_database}\" before, and slot \
@@ -64,7 +66,7 @@ impl Standing {
             return end(Reason::OtherSlot, message, published, self.slot);
         }
         if let Some((reason, message)) = difference(&record.source, &self.identity) {
-            let Position::Postgres(verified) = record.verified;
+            let verified = record.verified.lsn().unwrap_or_default();
             return end(reason, message, verified, self.wal_end);
         }
         if self.slot > published {
@@ -88,12 +90,15 @@ impl Standing {
 
     /// Same server, and a history that holds what was published.
     fn verify_history(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
-        let Position::Postgres(published) = record.position;
-        let SourceIdentity::Postgres { system_id: old_system, timeline: old_timeline, .. } = &record.source;
-        let SourceIdentity::Postgres { system_id, timeline, .. } = &self.identity;
-        if old_system != system_id {
-            return Err(other_server(record, system_id, names));
-        }
+        let SourceIdentity::Postgres { system_id, timeline, .. } = &self.identity else { return Ok(()) };
+        let (published, old_timeline) = match (&record.position, &record.source) {
+            (Position::Postgres(published), SourceIdentity::Postgres { system_id: old, timeline, .. })
+                if old == system_id =>
+            {
+                (*published, timeline)
+            }
+            _ => return Err(other_server(record, system_id, names)),
+        };
         if old_timeline == timeline {
             return Ok(());
         }
@@ -109,20 +114,30 @@ impl Standing {
                 "the server is on timeline {timeline}, which left timeline {old_timeline} at {place}, but what is \
                  before {published} was published: consumers hold events that this server never had"
             ),
-            gap: Some(Gap { from, to: Some(record.position) }),
+            gap: Some(Gap { from, to: Some(record.position.clone()) }),
             hint: names.leave_hint(),
         })
+    }
+}
+
+/// Slot and database.
+fn place(identity: &SourceIdentity) -> Option<(&String, &String)> {
+    match identity {
+        SourceIdentity::Postgres { slot, database, .. } => Some((slot, database)),
+        SourceIdentity::Mysql { .. } | SourceIdentity::Mariadb { .. } => None,
     }
 }
 
 /// The server is another one than the one that was published from.
 #[must_use]
 pub(super) fn other_server(record: &PositionRecord, system_id: &str, names: &Names) -> Terminal {
-    let SourceIdentity::Postgres { system_id: old, .. } = &record.source;
     Terminal {
         reason: Reason::OtherServer,
-        message: format!("the server has system identifier {system_id}, and the instance published from {old} before"),
-        gap: Some(Gap { from: Some(record.position), to: None }),
+        message: format!(
+            "the server has system identifier {system_id}, and the instance published from {} before",
+            record.source.system_id().cloned().unwrap_or_else(|| record.source.server())
+        ),
+        gap: Some(Gap { from: Some(record.position.clone()), to: None }),
         hint: names.leave_hint(),
     }
 }
@@ -131,8 +146,11 @@ pub(super) fn other_server(record: &PositionRecord, system_id: &str, names: &Nam
 #[must_use]
 pub(super) fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Option<(Reason, String)> {
     let SourceIdentity::Postgres { publication: old_publication, publication_oid: old_oid, tables: old_tables, .. } =
-        before;
-    let SourceIdentity::Postgres { publication, publication_oid, tables, .. } = now;
+        before
+    else {
+        return None;
+    };
+    let SourceIdentity::Postgres { publication, publication_oid, tables, .. } = now else { return None };
     if (old_publication, old_oid) != (publication, publication_oid) {
         let message = format!(
             "publication \"{publication}\" (OID {publication_oid}) is not the one that was used before \
@@ -234,27 +252,38 @@ mod tests {
 
     #[test]
     fn every_identity_counts() {
-        let change = |change: fn(&mut SourceIdentity)| {
+        type Parts<'a> = (&'a mut String, &'a mut String, &'a mut String, &'a mut u32, &'a mut Vec<TableIdentity>);
+        fn parts(identity: &mut SourceIdentity) -> Parts<'_> {
+            match identity {
+                SourceIdentity::Postgres { system_id, slot, database, publication_oid, tables, .. } => {
+                    (system_id, slot, database, publication_oid, tables)
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let change = |change: fn(Parts<'_>)| {
             let mut changed = standing(50);
-            change(&mut changed.identity);
+            change(parts(&mut changed.identity));
             reason(&changed, 100).map(|(reason, _)| reason)
         };
-        let SourceIdentity::Postgres { .. } = identity(1);
-        assert_eq!(
-            change(|SourceIdentity::Postgres { system_id, .. }| *system_id = "78".into()),
-            Some(Reason::OtherServer)
-        );
-        assert_eq!(change(|SourceIdentity::Postgres { slot, .. }| *slot = "t".into()), Some(Reason::OtherSlot));
-        assert_eq!(change(|SourceIdentity::Postgres { database, .. }| *database = "e".into()), Some(Reason::OtherSlot));
-        let remade = change(|SourceIdentity::Postgres { publication_oid, .. }| *publication_oid = 11);
-        assert_eq!(remade, Some(Reason::PublicationRemade));
-        assert_eq!(change(|SourceIdentity::Postgres { tables, .. }| tables[0].oid = 21), Some(Reason::TableRemade));
-        let moved = change(|SourceIdentity::Postgres { tables, .. }| tables[0].membership_oid = Some(31));
-        assert_eq!(moved, Some(Reason::TableNotPublished));
+        assert_eq!(change(|(system_id, ..)| *system_id = "78".into()), Some(Reason::OtherServer));
+        assert_eq!(change(|(_, slot, ..)| *slot = "t".into()), Some(Reason::OtherSlot));
+        assert_eq!(change(|(_, _, database, ..)| *database = "e".into()), Some(Reason::OtherSlot));
+        assert_eq!(change(|(_, _, _, publication_oid, _)| *publication_oid = 11), Some(Reason::PublicationRemade));
+        assert_eq!(change(|(.., tables)| tables[0].oid = 21), Some(Reason::TableRemade));
+        assert_eq!(change(|(.., tables)| tables[0].membership_oid = Some(31)), Some(Reason::TableNotPublished));
         let new_table = TableIdentity { name: "a.b".to_owned(), oid: 1, membership_oid: None };
         let mut wider = standing(50);
-        let SourceIdentity::Postgres { tables, .. } = &mut wider.identity;
-        tables.push(new_table);
+        parts(&mut wider.identity).4.push(new_table);
         assert_eq!(reason(&wider, 100), None, "a table that is new in the configuration");
+    }
+
+    #[test]
+    fn a_record_of_another_kind_of_server_is_another_server() {
+        let mut foreign = record(100);
+        foreign.source = SourceIdentity::Mysql { server: "u".to_owned() };
+        foreign.position = "@bin.000001:4".parse().unwrap();
+        let error = standing(50).verify(&names(), &foreign).unwrap_err();
+        assert!(error.reason == Reason::OtherServer && error.message.contains("MySQL"), "{error}");
     }
 }

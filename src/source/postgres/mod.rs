@@ -58,7 +58,7 @@ use self::watch::{Watch, Watched, verdict};
 use crate::change::{Batch, Cell, Ignored, Item};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
-use crate::source::{Source, SourceError, Terminal};
+use crate::source::{self, Attached, Begun, Ready, Source, SourceError, Terminal};
 use crate::state::{Gap, Reason, StatusBoard};
 
 /// A read of at least this many bytes means that more is waiting.
@@ -84,31 +84,25 @@ pub struct Connector {
     tables_were_read: bool,
 }
 
-/// How a session begins.
-pub enum Attached {
-    /// The slot is there: what is committed behind its position is read from the log.
-    Stream(Slot),
-    /// There is no slot yet: the rows that stand in the tables are read first.
-    Tables(TableReader),
-}
-
 impl Connector {
     /// Nothing is connected yet.
     #[must_use]
     pub fn new(settings: PostgresSettings) -> Self {
         Self { settings: Arc::new(settings), walsender_pid: None, tables_were_read: false }
     }
+}
 
-    /// Attaches to the server and takes the slot. `record` is what is known to be published; the slot is not trusted
-    /// before [`Slot::verify`] has compared it with what is known once the slot is ours.
-    ///
-    /// # Errors
-    /// As the relay's dispositions say: every finding at once, a slot in use, or a terminal state.
-    pub async fn attach(
+impl source::Connector for Connector {
+    type Stream = PostgresSource;
+    type Tables = TableReader;
+    type Ready = Slot;
+
+    /// Takes the slot, if there is one: its existence says that the tables were read.
+    async fn attach(
         &mut self,
         record: Option<&PositionRecord>,
         board: &StatusBoard,
-    ) -> Result<Attached, SourceError> {
+    ) -> Result<Attached<Self>, SourceError> {
         let Self { walsender_pid, tables_were_read, .. } = *self;
         match attach(&self.settings, Past { record, walsender_pid, tables_were_read }, board).await? {
             Begin::Stream(attachment) => {
@@ -122,8 +116,7 @@ impl Connector {
         }
     }
 
-    /// The rows that stand in the tables are published, and the slot was made for what follows.
-    pub fn tables_were_read(&mut self) {
+    fn tables_were_read(&mut self) {
         self.tables_were_read = true;
     }
 }
@@ -134,32 +127,17 @@ pub struct Slot {
     attachment: Attachment,
 }
 
-impl Slot {
-    /// Who and what the server is.
-    #[must_use]
-    pub fn identity(&self) -> &SourceIdentity {
-        &self.attachment.standing.identity
-    }
+impl Ready for Slot {
+    type Stream = PostgresSource;
 
-    /// Where the stream begins.
-    #[must_use]
-    pub fn position(&self) -> Position {
-        Position::Postgres(self.attachment.standing.slot)
-    }
-
-    /// Compares the slot with what was published and begins to read.
-    ///
-    /// # Errors
-    /// A terminal state if events may be missing.
-    pub fn verify(self, record: Option<&PositionRecord>) -> Result<PostgresSource, SourceError> {
+    async fn begin(self, record: Option<&PositionRecord>) -> Result<Begun<PostgresSource>, SourceError> {
         let Self { settings, attachment } = self;
         let Attachment { session, client, standing, all_are_outboxes, .. } = attachment;
         let names: &Names = &settings.names;
         if let Some(record) = record {
             standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
         }
-        let SourceIdentity::Postgres { tables, .. } = &standing.identity;
-        let relations = Relations::new(&settings.tables, tables, all_are_outboxes);
+        let relations = Relations::new(&settings.tables, standing.identity.tables(), all_are_outboxes);
         info!(slot = names.slot, position = %standing.slot, "streaming begins");
         let watched = Watched {
             identity: standing.identity.clone(),
@@ -168,7 +146,8 @@ impl Slot {
             begin: standing.slot,
             walsender_pid: client.backend_pid(),
         };
-        Ok(PostgresSource {
+        let (identity, position) = (standing.identity.clone(), Position::Postgres(standing.slot));
+        let stream = PostgresSource {
             watch: Watch::start(session, Arc::clone(&settings), watched),
             client,
             relations,
@@ -183,7 +162,8 @@ impl Slot {
             burst: None,
             pause_until: None,
             cells: Vec::new(),
-        })
+        };
+        Ok(Begun { stream, identity, position })
     }
 }
 

@@ -3,23 +3,14 @@
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
 use tracing::warn;
 
 use super::address::Address;
 use super::settings::ConnectSettings;
 use crate::config::secret::Secret;
 use crate::source::SourceError;
-use crate::state::Reason;
-
-/// Longest time for the command that prints the password.
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Longest output of the command: a token has a few thousand characters.
-const OUTPUT_LIMIT: u64 = 64 << 10;
+use crate::source::password::{from_command, from_file, refuse};
 
 /// All that may hold it. The first that is set counts.
 #[derive(Clone, Debug, Default)]
@@ -44,14 +35,10 @@ impl ConnectSettings {
     pub(super) async fn password(&self) -> Result<Option<Secret>, SourceError> {
         let source = &self.password;
         if let Some((program, arguments)) = source.command.split_first() {
-            return run(program, arguments).await.map(Some);
+            return from_command(program, arguments, "source.postgres.password-command").await.map(Some);
         }
         if let Some(path) = &source.file {
-            let text = read(path).await.map_err(|error| {
-                let message = format!("could not read the password from \"{}\": {error}", path.display());
-                refuse(message, "correct option \"source.postgres.password-file\"")
-            })?;
-            return Ok(Some(Secret::new(text.trim_end_matches(['\r', '\n']))));
+            return from_file(path, "source.postgres.password-file").await.map(Some);
         }
         if source.url.is_some() {
             return Ok(source.url.clone());
@@ -61,7 +48,7 @@ impl ConnectSettings {
             Ok(text) => Ok(find(&text, &self.address, &self.database, &self.user).map(Secret::new)),
             Err(error) if source.passfile.is_some() => {
                 let message = format!("could not read the password file \"{}\": {error}", path.display());
-                Err(refuse(message, "correct passfile in option \"source.postgres.url\""))
+                Err(refuse(message, "correct passfile in option \"source.postgres.url\"".to_owned()))
             }
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
@@ -73,43 +60,8 @@ impl ConnectSettings {
     }
 }
 
-fn refuse(message: String, hint: &str) -> SourceError {
-    SourceError::Configuration { reason: Reason::AuthenticationFailed, message, hint: hint.to_owned() }
-}
-
 async fn read(path: &Path) -> io::Result<String> {
     tokio::fs::read_to_string(path).await
-}
-
-/// Runs the command. What it prints to standard error may hold secrets, so it is not shown.
-async fn run(program: &str, arguments: &[String]) -> Result<Secret, SourceError> {
-    let failed = |message: String| SourceError::Connection {
-        reason: Reason::AuthenticationFailed,
-        message: format!("the password command \"{program}\" {message}"),
-        source: None,
-    };
-    let mut command = tokio::process::Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| {
-        let message = format!("could not run the password command \"{program}\": {error}");
-        refuse(message, "correct option \"source.postgres.password-command\"")
-    })?;
-    let output = async {
-        let mut text = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            stdout.take(OUTPUT_LIMIT).read_to_string(&mut text).await?;
-        }
-        io::Result::Ok((text, child.wait().await?))
-    };
-    match tokio::time::timeout(COMMAND_TIMEOUT, output).await {
-        Err(_) => Err(failed(format!("did not end within {COMMAND_TIMEOUT:?}"))),
-        Ok(Err(error)) => Err(failed(format!("failed: {error}"))),
-        Ok(Ok((_, status))) if !status.success() => Err(failed(format!("failed: {status}"))),
-        Ok(Ok((text, _))) => match text.trim_end_matches(['\r', '\n']) {
-            "" => Err(failed("printed nothing".to_owned())),
-            password => Ok(Secret::new(password)),
-        },
-    }
 }
 
 /// Reads a password file of libpq, unless others may read it too (PostgreSQL manual, "The Password File").
@@ -209,17 +161,5 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(read_passfile(&path).await.unwrap(), "x");
         assert!(read_passfile(dir.path()).await.is_err());
-    }
-
-    #[tokio::test]
-    async fn the_command_gives_its_output_without_the_line_feed() {
-        let shell = |script: &str| ["-c".to_owned(), script.to_owned()];
-        assert_eq!(run("sh", &shell("printf 'a b\\r\\n\\n'")).await.unwrap().expose(), "a b");
-        for (script, words) in [("echo geheim; exit 3", "exit status: 3"), ("true", "printed nothing")] {
-            let error = run("sh", &shell(script)).await.unwrap_err().to_string();
-            assert!(error.contains(words) && !error.contains("geheim"), "{error}");
-        }
-        let error = run("/nowhere/command", &[]).await.unwrap_err();
-        assert!(error.to_string().contains("/nowhere/command") && error.hint().is_some(), "{error}");
     }
 }

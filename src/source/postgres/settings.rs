@@ -77,20 +77,7 @@ impl Names {
     /// A command on this instance, as it is typed.
     #[must_use]
     pub fn command(&self, words: &str) -> String {
-        match &self.file {
-            Some(file) => format!("outboxd {words} --config {}", shell_word(&file.display().to_string())),
-            None => format!("outboxd {words} (with the flags and variables of this instance)"),
-        }
-    }
-}
-
-/// A text as one word for a shell.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "'\\''"))
+        names::command(self.file.as_deref(), words)
     }
 }
 

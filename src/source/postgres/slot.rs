@@ -43,7 +43,7 @@ pub(super) fn check(settings: &PostgresSettings, slot: &SlotFacts, lost: Option<
     }
     if let Some(why) = slot.why_unusable() {
         let message = format!("slot \"{name}\" was invalidated ({why}): the server no longer has the log it needs");
-        let from = lost.map(|lost| lost.record.position).or(slot.confirmed.map(Position::Postgres));
+        let from = lost.map(|lost| lost.record.position.clone()).or(slot.confirmed.map(Position::Postgres));
         let to = lost.map(|lost| Position::Postgres(lost.wal_end));
         return Err(SourceError::Terminal(Box::new(Terminal {
             reason: Reason::SlotInvalidated,

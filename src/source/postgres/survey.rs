@@ -155,7 +155,7 @@ impl Survey {
             (Some(slot), lost) => slot::check(&self.settings, slot, lost.as_ref())?,
             (None, Some(lost)) => {
                 let message = format!("slot \"{}\" was dropped", self.settings.names.slot);
-                return Err(lost.terminal_from(lost.record.position, Reason::SlotMissing, message));
+                return Err(lost.terminal_from(lost.record.position.clone(), Reason::SlotMissing, message));
             }
             (None, None) => {}
         }

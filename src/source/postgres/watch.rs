@@ -216,7 +216,9 @@ pub(super) fn changed(
     settings: &PostgresSettings,
     identity: &SourceIdentity,
 ) -> Option<(Reason, String)> {
-    let SourceIdentity::Postgres { system_id, timeline, database, slot, publication, .. } = identity.clone();
+    let SourceIdentity::Postgres { system_id, timeline, database, slot, publication, .. } = identity.clone() else {
+        return None;
+    };
     let Some(present) = &facts.publication else {
         let message = format!("publication \"{publication}\" was dropped: rows are no longer published");
         return Some((Reason::PublicationMissing, message));

@@ -4,6 +4,7 @@ pub(crate) mod case;
 pub(crate) mod certificates;
 pub(crate) mod config;
 pub(crate) mod kafka;
+pub(crate) mod mysql;
 pub(crate) mod outboxd;
 pub(crate) mod postgres;
 pub(crate) mod secure;
@@ -32,6 +33,21 @@ macro_rules! on_each_version {
         }
         mod pg18 {
             $(#[test] fn $name() { super::$name($crate::support::Version::V18); })*
+        }
+    };
+}
+
+/// Makes each function a test on MySQL 9.7, on MariaDB 10.11 and on MariaDB 11.8.
+macro_rules! on_each_binlog {
+    ($($name:ident),* $(,)?) => {
+        mod mysql97 {
+            $(#[test] fn $name() { super::$name($crate::support::mysql::Kind::Mysql); })*
+        }
+        mod mariadb10 {
+            $(#[test] fn $name() { super::$name($crate::support::mysql::Kind::Mariadb10); })*
+        }
+        mod mariadb11 {
+            $(#[test] fn $name() { super::$name($crate::support::mysql::Kind::Mariadb11); })*
         }
     };
 }
@@ -135,7 +151,8 @@ pub(crate) fn unique_tag() -> String {
     let thread = std::thread::current();
     let path = thread.name().unwrap_or("test");
     let name: String = path.rsplit("::").next().unwrap().chars().take(24).collect();
-    let version = if path.contains("pg15") { "_15" } else { "_18" };
+    let versions = [("pg15", "_15"), ("mysql97", "_my"), ("mariadb10", "_m10"), ("mariadb11", "_m11")];
+    let version = versions.iter().find(|(module, _)| path.contains(module)).map_or("_18", |(_, suffix)| suffix);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{name}{version}_{:x}_{number}", std::process::id())
 }

@@ -29,7 +29,7 @@ fn collations_have_their_sets() {
             count += 1;
         }
     }
-    assert_eq!(count, 1350);
+    assert_eq!(count, 1311);
     for number in [0, 17, 100, 324, 612, 1024, 1041, 3328, u16::MAX] {
         assert_eq!(decoder(number), None, "{number}");
     }
@@ -58,7 +58,7 @@ fn signs_differ_from_the_webs() {
     assert_eq!(text("cp932", b"a\x81\x60\x87\x40").unwrap(), "a～①");
     assert_eq!(text("ujis", b"\xa1\xc1\xf5\xa1\x8f\xf5\xa1\x8e\xb1").unwrap(), "〜\u{e000}\u{e3ac}ｱ");
     assert_eq!(text("eucjpms", b"\xa1\xc1\x8f\xf3\xf3\x8f\xf4\xfe").unwrap(), "～ⅰ黑");
-    assert_eq!(text("big5", b"\xa1\x45\xc6\xa1\xc7\x40\xc7\xfc\xa4\xa4").unwrap(), "•ヾァ⑽中");
+    assert_eq!(text("big5", b"\xa1\x45\xc6\xa1\xc7\x40\xc7\xfc\xa4\xa4").unwrap(), "•ヾエ⑽中");
     assert_eq!(text("gb2312", b"\xa1\xaa\xd6\xd0").unwrap(), "―中");
     assert_eq!(text("gbk", b"\xa1\xaa\x81\x40").unwrap(), "—丂");
     assert_eq!(text("gb18030", b"\x81\x30\x81\x30\x94\x39\xda\x33").unwrap(), "\u{80}\u{1f4a9}");
@@ -137,6 +137,7 @@ proptest! {
                 bytes.extend(character);
             }
         }
-        prop_assert_eq!(std::str::from_utf8(&charset.to_utf8(&bytes).unwrap()).unwrap(), expected);
+        let converted = charset.to_utf8(&bytes).unwrap().into_owned();
+        prop_assert_eq!(String::from_utf8(converted).unwrap(), expected);
     }
 }

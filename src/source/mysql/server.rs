@@ -1,0 +1,362 @@
+//! What a server is and how it is set: read once for each session, before anything else.
+
+use std::collections::HashMap;
+
+use super::charset;
+use super::client::{Client, TextRow, run};
+use super::error::{grants, refuse};
+use super::settings::{Flavour, MysqlSettings};
+use crate::config::TableName;
+use crate::finding::Finding;
+use crate::gtid::{Gtids, MariadbGtids, MysqlGtids};
+use crate::position::BinlogPosition;
+use crate::sink::positions::SourceIdentity;
+use crate::source::SourceError;
+use crate::source::mysql::error::unreachable;
+use crate::state::Reason;
+
+/// Variables that are looked at.
+const VARIABLES: &[&str] = &[
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "gtid_mode",
+    "gtid_purged",
+    "log_bin",
+    "log_replica_updates",
+    "log_slave_updates",
+    "lower_case_table_names",
+    "server_id",
+    "server_uuid",
+    "sync_binlog",
+];
+
+/// A server as it was when it was asked.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    pub flavour: Flavour,
+    /// The version as the server says it.
+    pub version: String,
+    variables: HashMap<String, String>,
+    /// Where its log ends.
+    pub end: BinlogPosition,
+    /// Databases that alone are written to the log; none: all.
+    only: Vec<String>,
+    /// Databases that are left out of the log.
+    except: Vec<String>,
+}
+
+/// What `SHOW BINARY LOG STATUS` says.
+struct Status {
+    file: String,
+    offset: u64,
+    only: Vec<String>,
+    except: Vec<String>,
+    gtids: String,
+}
+
+impl Server {
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// It cannot be asked, or is another kind of server than is configured, or has no binary log.
+    pub(super) async fn inspect(client: &mut Client, settings: &MysqlSettings) -> Result<Self, SourceError> {
+        let connect = &settings.connect;
+        let flavour = if client.version.contains("MariaDB") { Flavour::Mariadb } else { Flavour::Mysql };
+        if flavour != connect.flavour {
+            return Err(refuse(
+                format!("the server {} is {} ({})", connect.address, flavour.title(), client.version),
+                format!(
+                    "name the table [source.{}] in place of [source.{}]",
+                    flavour.option(),
+                    connect.flavour.option()
+                ),
+            ));
+        }
+        let names: Vec<String> = VARIABLES.iter().map(|name| format!("'{name}'")).collect();
+        let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", names.join(", "));
+        let mut variables = HashMap::new();
+        for row in run(client, connect, "read the server's settings", &sql).await? {
+            let mut texts = texts(row).into_iter();
+            if let (Some(name), Some(value)) = (texts.next(), texts.next()) {
+                variables.insert(name.to_ascii_lowercase(), value);
+            }
+        }
+        let version = client.version.clone();
+        let end = BinlogPosition::new(Gtids::Mysql(MysqlGtids::default()), String::new(), 0);
+        let mut server = Self { flavour, version, variables, end, only: Vec::new(), except: Vec::new() };
+        if server.is_on("log_bin") {
+            let status = server.status(client, settings).await?;
+            let gtids = server.gtids(client, settings, &status).await?;
+            server.end = BinlogPosition::new(gtids, status.file, status.offset);
+            server.only = status.only;
+            server.except = status.except;
+        }
+        Ok(server)
+    }
+
+    /// Where the log ends, and what is kept out of it.
+    async fn status(&self, client: &mut Client, settings: &MysqlSettings) -> Result<Status, SourceError> {
+        // the words changed in MySQL 8.2, and the old ones went in 8.4
+        let is_new = self.flavour == Flavour::Mysql && self.version_number() >= (8, 2);
+        let sql = if is_new { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
+        let rows = run(client, &settings.connect, "see where the binary log ends", sql).await?;
+        let mut row = rows.into_iter().next().map(texts).unwrap_or_default().into_iter();
+        let mut next = || row.next().unwrap_or_default();
+        let (file, offset, only, except, gtids) = (next(), next(), next(), next(), next());
+        let list = |text: String| -> Vec<String> {
+            text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+        };
+        if file.is_empty() {
+            return Err(refuse(
+                "the server tells no place in its binary log",
+                format!("have an administrator run: {}", grants(self.flavour, &settings.connect.user)),
+            ));
+        }
+        let offset = offset.parse().map_err(|error| unreachable("the place in the binary log is no number", error));
+        Ok(Status { file, offset: offset?, only: list(only), except: list(except), gtids })
+    }
+
+    /// The identifiers that belong to the place.
+    async fn gtids(
+        &self,
+        client: &mut Client,
+        settings: &MysqlSettings,
+        status: &Status,
+    ) -> Result<Gtids, SourceError> {
+        let not_read = |error| unreachable("the server's GTIDs cannot be read", error);
+        if self.flavour == Flavour::Mysql {
+            return status.gtids.replace('\n', "").parse().map(Gtids::Mysql).map_err(not_read);
+        }
+        let sql = format!("SELECT BINLOG_GTID_POS('{}', {})", status.file.replace('\'', "''"), status.offset);
+        let rows = run(client, &settings.connect, "turn the place in the binary log into GTIDs", &sql).await?;
+        let text = rows.into_iter().next().map(texts).and_then(|row| row.into_iter().next()).unwrap_or_default();
+        text.parse().map(Gtids::Mariadb).map_err(not_read)
+    }
+
+    pub(super) fn variable(&self, name: &str) -> &str {
+        self.variables.get(name).map_or("", String::as_str)
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        matches!(self.variable(name).to_ascii_uppercase().as_str(), "ON" | "1")
+    }
+
+    /// Major and minor version.
+    pub(super) fn version_number(&self) -> (u32, u32) {
+        // before the login MariaDB says that it is a replica of 5.5.5
+        let text = self.version.strip_prefix("5.5.5-").unwrap_or(&self.version);
+        let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap_or_default());
+        (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+    }
+
+    /// Who it is.
+    pub(super) fn identity(&self) -> SourceIdentity {
+        match self.flavour {
+            Flavour::Mysql => SourceIdentity::Mysql { server: self.variable("server_uuid").to_owned() },
+            Flavour::Mariadb => {
+                SourceIdentity::Mariadb { server: self.variable("server_id").parse().unwrap_or_default() }
+            }
+        }
+    }
+
+    /// Whether names of schemas and tables have no case.
+    pub(super) fn ignores_case(&self) -> bool {
+        !matches!(self.variable("lower_case_table_names"), "" | "0")
+    }
+
+    /// The transactions that the log no longer has.
+    pub(super) fn purged(&self) -> Option<MysqlGtids> {
+        self.variable("gtid_purged").replace('\n', "").parse().ok()
+    }
+
+    /// An empty set of the server's kind.
+    pub(super) fn no_gtids(&self) -> Gtids {
+        match self.flavour {
+            Flavour::Mysql => Gtids::Mysql(MysqlGtids::default()),
+            Flavour::Mariadb => Gtids::Mariadb(MariadbGtids::default()),
+        }
+    }
+
+    /// Settings with which rows would be missing.
+    pub(super) fn findings(&self, settings: &MysqlSettings) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut error = |message: String, hint: String| findings.push(Finding::error(message, hint));
+        let oldest = match self.flavour {
+            Flavour::Mysql => (8, 0),
+            Flavour::Mariadb => (10, 6),
+        };
+        if self.version_number() < oldest {
+            let message = format!(
+                "the server has version {}, and {}.{} is the oldest that is read",
+                self.version, oldest.0, oldest.1
+            );
+            error(message, "read from a newer server".to_owned());
+        }
+        if !self.is_on("log_bin") {
+            let hint = "set log_bin in the server's configuration file, and restart it";
+            error("the server writes no binary log (log_bin = OFF)".to_owned(), hint.to_owned());
+        }
+        let wanted: &[(&str, &str)] = match self.flavour {
+            Flavour::Mysql => &[
+                ("binlog_format", "ROW"),
+                ("binlog_row_image", "FULL"),
+                ("binlog_row_metadata", "FULL"),
+                ("gtid_mode", "ON"),
+            ],
+            Flavour::Mariadb => {
+                &[("binlog_format", "ROW"), ("binlog_row_image", "FULL"), ("binlog_row_metadata", "FULL")]
+            }
+        };
+        for (name, value) in wanted {
+            let present = self.variable(name);
+            // a server without the variable has no other way
+            if present.is_empty() || present.eq_ignore_ascii_case(value) {
+                continue;
+            }
+            let hint = if *name == "gtid_mode" {
+                "SET PERSIST enforce_gtid_consistency = ON; then gtid_mode by steps: OFF_PERMISSIVE, ON_PERMISSIVE, ON"
+                    .to_owned()
+            } else {
+                let scope = if self.flavour == Flavour::Mysql { "PERSIST" } else { "GLOBAL" };
+                let too = if scope == "GLOBAL" { ", and write it into the server's configuration file" } else { "" };
+                format!("SET {scope} {name} = {value};{too}; sessions that are open keep what they have")
+            };
+            error(format!("{name} is {present}, and {value} is needed"), hint);
+        }
+        for table in &settings.tables {
+            let in_list = |list: &[String]| list.contains(&table.schema);
+            if in_list(&self.except) || (!self.only.is_empty() && !in_list(&self.only)) {
+                let hint = "change binlog_do_db or binlog_ignore_db in the server's configuration file, and restart it";
+                error(format!("database \"{}\" is kept out of the binary log", table.schema), hint.to_owned());
+            }
+        }
+        findings
+    }
+}
+
+/// A row's texts; NULL is empty.
+pub(super) fn texts(row: TextRow) -> Vec<String> {
+    let text =
+        |cell: Option<bytes::Bytes>| cell.map_or_else(String::new, |cell| String::from_utf8_lossy(&cell).into_owned());
+    row.into_iter().map(text).collect()
+}
+
+/// A text as an SQL literal.
+pub(super) fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// What is wrong with the outbox tables.
+pub(super) async fn table_findings(client: &mut Client, settings: &MysqlSettings) -> Result<Vec<Finding>, SourceError> {
+    let mut findings = Vec::new();
+    for table in &settings.tables {
+        let columns = columns(client, settings, table).await?;
+        if columns.is_empty() {
+            let hint = format!(
+                "make it, correct option \"outbox.tables\", or have an administrator run: GRANT SELECT ON {} TO …;",
+                quoted(table)
+            );
+            let message = format!(
+                "table \"{}\" does not exist, or user \"{}\" may not read it",
+                table.plain(),
+                settings.connect.user
+            );
+            findings.push(Finding::error(message, hint));
+            continue;
+        }
+        for wanted in settings.columns.iter().chain(&settings.optional_columns) {
+            let found = columns.iter().find(|column| super::layout::same_name(&column.name, wanted));
+            let is_needed = settings.columns.contains(wanted);
+            let message = match found {
+                None if is_needed => format!("table \"{}\" has no column \"{wanted}\"", table.plain()),
+                None => continue,
+                Some(column) => match column.problem() {
+                    Some(problem) => format!("column \"{wanted}\" of table \"{}\" {problem}", table.plain()),
+                    None => continue,
+                },
+            };
+            let hint = "change the table, or the column's option in [outbox.columns] or \"record.headers\"";
+            findings.push(Finding::error(message, hint));
+        }
+    }
+    Ok(findings)
+}
+
+/// A column as the catalogue has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CatalogColumn {
+    pub name: String,
+    /// Name of the type alone, such as `varchar`.
+    pub kind: String,
+    /// Number of the collation; 0: none.
+    pub collation: u64,
+    collation_name: String,
+}
+
+impl CatalogColumn {
+    /// Why its values cannot be read.
+    fn problem(&self) -> Option<String> {
+        let spatial = ["geometry", "point", "linestring", "polygon", "geometrycollection", "geomcollection"];
+        if spatial.contains(&self.kind.as_str()) || self.kind.starts_with("multi") || self.kind == "vector" {
+            return Some(format!("has type {}, which has no text", self.kind));
+        }
+        let number = u16::try_from(self.collation).ok();
+        let is_known = self.collation == 0 || number.and_then(charset::decoder).is_some();
+        (!is_known).then(|| {
+            format!("has collation {}, whose character set is not available here: use utf8mb4", self.collation_name)
+        })
+    }
+}
+
+/// The columns of a table, in their order; none: there is no such table, or it cannot be seen.
+pub(super) async fn columns(
+    client: &mut Client,
+    settings: &MysqlSettings,
+    table: &TableName,
+) -> Result<Vec<CatalogColumn>, SourceError> {
+    let sql = format!(
+        "SELECT c.COLUMN_NAME, c.DATA_TYPE, COALESCE(l.ID, 0), COALESCE(c.COLLATION_NAME, '') \
+         FROM information_schema.COLUMNS c LEFT JOIN information_schema.COLLATIONS l ON l.COLLATION_NAME = c.COLLATION_NAME \
+         WHERE c.TABLE_SCHEMA = {} AND c.TABLE_NAME = {} ORDER BY c.ORDINAL_POSITION",
+        literal(&table.schema),
+        literal(&table.table)
+    );
+    let rows = run(client, &settings.connect, "read the outbox table's columns", &sql).await?;
+    let column = |row: TextRow| {
+        let mut texts = texts(row).into_iter();
+        let mut next = || texts.next().unwrap_or_default();
+        let (name, kind, collation, collation_name) = (next(), next(), next(), next());
+        CatalogColumn {
+            name,
+            kind: kind.to_ascii_lowercase(),
+            collation: collation.parse().unwrap_or_default(),
+            collation_name,
+        }
+    };
+    Ok(rows.into_iter().map(column).collect())
+}
+
+/// A table's name for SQL.
+pub(super) fn quoted(table: &TableName) -> String {
+    format!("{}.{}", quoted_name(&table.schema), quoted_name(&table.table))
+}
+
+/// A name for SQL.
+pub(super) fn quoted_name(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// Findings as the relay's error.
+pub(super) fn refusal(findings: &[Finding]) -> Result<(), SourceError> {
+    let errors: Vec<&Finding> = findings.iter().filter(|finding| finding.is_error()).collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let lines = |line: fn(&Finding) -> &str| errors.iter().map(|finding| line(finding)).collect::<Vec<_>>().join("\n");
+    Err(SourceError::Configuration {
+        reason: Reason::Configuration,
+        message: lines(|finding| &finding.message),
+        hint: lines(|finding| &finding.hint),
+    })
+}
