@@ -80,9 +80,11 @@ impl MultiByte {
                 at += 1;
                 continue;
             }
-            let character = (self.length)(rest).and_then(|length| rest.get(..length)).ok_or(at)?;
+            let character = (self.length)(rest).and_then(|length| rest.get(..length)).unwrap_or_default();
             let code = character.iter().fold(0_u32, |code, byte| code << 8 | u32::from(*byte));
-            if is_within(self.none, code) {
+            if character.is_empty() || is_within(self.none, code) {
+                // unless one before it is none either
+                self.append(text, run, at, into)?;
                 return Err(at);
             }
             if let Some(c) = self.sign(code) {

@@ -87,6 +87,8 @@ fn what_is_no_character_is_refused() {
         ("cp932", b"\x82\xa0\x80", 2, 0x80),
         ("cp932", b"\x82\xa0\x81\xad", 2, 0x81),
         ("ujis", b"\xad\xa1", 0, 0xAD),
+        // the first of two
+        ("ujis", b"\xa9\xa1\xad\xa1", 0, 0xA9),
         ("big5", b"\xa4\xa4\xf9\xdd", 2, 0xF9),
         ("big5", b"\x87\x40", 0, 0x87),
         ("gbk", b"\x80", 0, 0x80),
