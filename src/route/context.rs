@@ -28,8 +28,12 @@ pub(super) fn headers(config: &Config, run_id: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 /// What Debezium's connector for the source calls itself.
-fn connector_name(_config: &Config) -> &'static str {
-    "postgresql"
+fn connector_name(config: &Config) -> &'static str {
+    match &config.source {
+        source if source.mysql.is_some() => "mysql",
+        source if source.mariadb.is_some() => "mariadb",
+        _ => "postgresql",
+    }
 }
 
 /// A UUID of version 7 (RFC 9562), new for each start.

@@ -6,22 +6,23 @@
 //! ```
 //!
 //! The server keeps nothing for its readers: the position is the relay's own, and what was purged before it was read is
-//! gone. Files that decode are pure: `wire`, `events`, `table_map`, `layout`, `value`, `temporal`, `number`, `charset`,
-//! `jsonb`, `statement`, `payload`, `assembler`.
+//! gone. Files that decode are pure: `wire`, `events`, `table_map`, `layout`, `value`, `temporal`, `decimal`, `double`,
+//! `charset`, `jsonb`, `statement`, `payload`, `assembler`.
 
 mod assembler;
 mod auth;
-mod charset;
+pub mod charset;
 mod client;
+pub mod decimal;
+pub mod double;
 mod dump;
 mod error;
 mod events;
 mod guard;
-mod jsonb;
+pub mod jsonb;
 mod layout;
 mod lock;
 mod login;
-mod number;
 mod payload;
 mod prepared;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::charset::Charset;
+use super::charset;
 use super::client::{Client, TextRow, run};
 use super::error::{grants, refuse};
 use super::layout::{Special, SpecialKind};
@@ -367,7 +367,8 @@ impl CatalogColumn {
         if spatial.contains(&self.kind.as_str()) || self.kind.starts_with("multi") || self.kind == "vector" {
             return Some(format!("has type {}, which has no text", self.kind));
         }
-        let is_known = self.collation == 0 || Charset::of(self.collation).is_some();
+        let number = u16::try_from(self.collation).ok();
+        let is_known = self.collation == 0 || number.and_then(charset::decoder).is_some();
         (!is_known).then(|| {
             format!("has collation {}, whose character set is not available here: use utf8mb4", self.collation_name)
         })

@@ -3,7 +3,6 @@
 
 use std::io::Write;
 
-use super::table_map::column_type;
 use super::wire::{Malformed, Reader};
 
 /// Bytes of a fraction with so many digits.
@@ -146,29 +145,6 @@ pub(super) fn old_datetime(raw: &[u8], into: &mut Vec<u8>) -> Result<(), Malform
     Ok(())
 }
 
-/// A time inside of a JSON document: 40 bits, and 24 of microseconds, always printed.
-pub(super) fn packed(kind: u8, packed: i64, into: &mut Vec<u8>) {
-    let magnitude = packed.unsigned_abs();
-    let (whole, microseconds) = (magnitude >> 24, magnitude & 0xFF_FFFF);
-    match kind {
-        column_type::DATE => {
-            let months = whole >> 22;
-            let _ = write!(into, "{:04}-{:02}-{:02}", months / 13, months % 13, whole >> 17 & 31);
-        }
-        column_type::TIME => {
-            if packed < 0 {
-                into.push(b'-');
-            }
-            clock(whole, into);
-            fraction(microseconds, 6, into);
-        }
-        _ => {
-            date_and_time(whole, into);
-            fraction(microseconds, 6, into);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,11 +196,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_time_or_refused(raw: Vec<u8>, digits in 0_u8..9, number: i64, kind in 7_u8..14) {
+        fn any_bytes_are_a_time_or_refused(raw: Vec<u8>, digits in 0_u8..9) {
             let into = &mut Vec::new();
             let _ = (date(&raw, into), year(&raw, into), datetime(&raw, digits, into), timestamp(&raw, digits, into));
             let _ = (time(&raw, digits, into), old_time(&raw, into), old_datetime(&raw, into));
-            packed(kind, number, into);
         }
     }
 }

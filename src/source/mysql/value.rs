@@ -6,10 +6,10 @@
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::charset::Charset;
+use super::charset::{self, Charset};
 use super::table_map::{MappedColumn, column_type as t};
 use super::wire::{Malformed, Reader};
-use super::{jsonb, number, temporal};
+use super::{decimal, double, jsonb, temporal};
 use crate::change::ColumnType;
 
 /// How many bytes a cell has.
@@ -40,7 +40,7 @@ impl Shape {
             t::TIME2 => Self::Fixed(3 + temporal::fraction_bytes(digits)),
             t::NEWDECIMAL => {
                 let [scale, precision] = column.meta.to_le_bytes();
-                let bytes = number::decimal_bytes(precision, scale);
+                let bytes = decimal::packed_bytes(precision, scale);
                 Self::Fixed(bytes.ok_or_else(|| Malformed::new("a DECIMAL has more scale than precision"))?)
             }
             t::BIT => {
@@ -162,7 +162,7 @@ impl Decoder {
             t::SET => Self::Set(words(column)?),
             t::STRING | t::VARCHAR | t::VAR_STRING | t::TINY_BLOB | t::BLOB | t::MEDIUM_BLOB | t::LONG_BLOB => {
                 match charset(column)? {
-                    Charset::Binary => Self::Binary { pad_to: fixed(usize::from(column.meta)) },
+                    charset if charset.is_binary() => Self::Binary { pad_to: fixed(usize::from(column.meta)) },
                     charset => Self::Text(charset),
                 }
             }
@@ -214,9 +214,9 @@ impl Decoder {
                     let _ = write!(into, "{}", signed(value, *width));
                 }
             }
-            Self::Float => number::float(f32::from_bits(Reader::new(raw).u32()?), into),
-            Self::Double => number::double(f64::from_bits(Reader::new(raw).u64()?), into),
-            Self::Decimal { precision, scale } => number::decimal(raw, *precision, *scale, into)?,
+            Self::Float => double::write_float(f32::from_bits(Reader::new(raw).u32()?), into),
+            Self::Double => double::write_text(f64::from_bits(Reader::new(raw).u64()?), into),
+            Self::Decimal { precision, scale } => decimal::write_text(raw, *precision, *scale, into)?,
             Self::Year => temporal::year(raw, into)?,
             Self::Date => temporal::date(raw, into)?,
             Self::Time(digits) => temporal::time(raw, *digits, into)?,
@@ -228,12 +228,8 @@ impl Decoder {
             Self::Bool => into.push(if raw.iter().all(|byte| *byte == 0) { b'f' } else { b't' }),
             Self::Enum(words) => enumerated(raw, words, into)?,
             Self::Set(words) => set(raw, words, into)?,
-            Self::Text(charset) => {
-                if !charset.convert(raw, into) {
-                    return Err(Malformed(format!("a text is no {charset:?}")));
-                }
-            }
-            Self::Json => jsonb::text(raw, into)?,
+            Self::Text(charset) => into.extend_from_slice(&charset.to_utf8(raw)?),
+            Self::Json => jsonb::write_text(raw, into)?,
             Self::Uuid => uuid(raw, into)?,
             Self::Inet6 => inet6(padded(raw)?, into),
             Self::Inet4 => _ = write!(into, "{}", Ipv4Addr::from(padded::<4>(raw)?)),
@@ -252,7 +248,9 @@ impl Decoder {
 }
 
 fn charset(column: &MappedColumn) -> Result<Charset, String> {
-    Charset::of(column.collation)
+    let number = u16::try_from(column.collation).ok();
+    number
+        .and_then(charset::decoder)
         .ok_or_else(|| format!("has collation {}, whose character set is not available here", column.collation))
 }
 
@@ -260,9 +258,8 @@ fn words(column: &MappedColumn) -> Result<Vec<String>, String> {
     let charset = charset(column)?;
     let mut words = Vec::with_capacity(column.words.len());
     for word in &column.words {
-        let mut into = Vec::new();
-        let word = charset.convert(word, &mut into).then(|| String::from_utf8(into).ok()).flatten();
-        words.push(word.ok_or_else(|| "has a word that is no text of its character set".to_owned())?);
+        let word = charset.to_utf8(word).map_err(|error| format!("has a word that cannot be read: {error}"))?;
+        words.push(String::from_utf8_lossy(&word).into_owned());
     }
     Ok(words)
 }
@@ -398,10 +395,10 @@ mod tests {
 
     #[test]
     fn what_has_no_text_is_refused_with_words() {
-        let mut latin2 = column(t::VARCHAR, 10);
-        latin2.collation = 9;
+        let mut unknown = column(t::VARCHAR, 10);
+        unknown.collation = 17;
         for (column, words) in
-            [(column(t::GEOMETRY, 4), "geometry"), (latin2, "collation 9"), (column(t::NULL, 0), "type 6")]
+            [(column(t::GEOMETRY, 4), "geometry"), (unknown, "collation 17"), (column(t::NULL, 0), "type 6")]
         {
             assert!(Decoder::of(&column).unwrap_err().contains(words));
         }

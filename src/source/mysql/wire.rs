@@ -1,6 +1,10 @@
 //! The primitives of the protocol and of the binary log (MySQL source documentation, "Protocol::Integer" and
 //! "Protocol::String"): bounds-checked reading from a slice, and writing to a buffer.
 
+use super::charset::CharsetError;
+use super::decimal::DecimalError;
+use super::jsonb::JsonbError;
+
 /// What was read is shorter or other than it says itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -10,6 +14,24 @@ impl Malformed {
     /// Names what cannot be understood.
     pub(super) fn new(what: impl Into<String>) -> Self {
         Self(what.into())
+    }
+}
+
+impl From<CharsetError> for Malformed {
+    fn from(error: CharsetError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<JsonbError> for Malformed {
+    fn from(error: JsonbError) -> Self {
+        Self(crate::chain(&error))
+    }
+}
+
+impl From<DecimalError> for Malformed {
+    fn from(error: DecimalError) -> Self {
+        Self(error.to_string())
     }
 }
 
