@@ -13,6 +13,7 @@ on_each_binlog![
     a_first_read_under_load_has_no_gap_and_no_repeat,
     a_first_read_that_was_killed_begins_again,
     writers_are_not_blocked,
+    a_standby_does_not_come_between_the_first_read_and_the_stream,
     fr_47_a_second_instance_stands_by_and_takes_over,
     fr_32_default_server_ids_differ_and_a_collision_is_named,
     logins_and_tls,
@@ -168,6 +169,28 @@ fn a_first_read_that_was_killed_begins_again(kind: Kind) {
 fn without_repeats_fast(values: Vec<String>) -> Vec<String> {
     let set: std::collections::HashSet<String> = values.into_iter().collect();
     set.into_iter().collect()
+}
+
+/// The lock is kept from the first read to the stream: the table is read once, whoever waits.
+fn a_standby_does_not_come_between_the_first_read_and_the_stream(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let rows: Vec<String> =
+        (0..3000).map(|n| format!("('{}', 'k', '{n} {}')", case.kind("A"), "x".repeat(400))).collect();
+    case.session().run(&format!("INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES {}", rows.join(",")));
+    let topic = case.topic("A");
+    let config = from_table(&case).set("sink.kafka.create-topics", false);
+    case.kafka.create_topic(&format!("{}.positions", case.tag), 1, &[("cleanup.policy", "compact")]);
+    let first = Outboxd::start(&config);
+    first.wait_reason("topic_missing", 20);
+    let others: Vec<Outboxd> = (0..2).map(|_| Outboxd::start(&config)).collect();
+    others.iter().for_each(|other| {
+        other.wait_health("standby", 20, |health| health.reason() == "standby");
+    });
+    case.kafka.create_topic(&topic, 1, &[]);
+    first.ready();
+    case.insert("A", "k", "last");
+    assert_eq!(case.values_until("A", "last", 30).len(), 3001);
+    assert!(others.iter().all(|other| other.health().is_some_and(|health| health.reason() == "standby")));
 }
 
 /// A first read that waits for a broker holds no lock.

@@ -67,8 +67,9 @@ impl NamedLock {
     }
 
     /// Waits until the lock is lost, and says why. Cancel-safe.
-    pub(super) async fn lost(&mut self) -> SourceError {
-        let why = self.lost.wait_for(Option::is_some).await.map(|why| why.clone());
+    pub(super) async fn lost(&self) -> SourceError {
+        let mut receiver = self.lost.clone();
+        let why = receiver.wait_for(Option::is_some).await.map(|why| why.clone());
         lost(&why.ok().flatten().unwrap_or_else(|| "its keeper has ended".to_owned()))
     }
 

@@ -99,13 +99,15 @@ pub struct Connector {
     /// Where the stream begins once what stands in the tables is published.
     behind_tables: Option<Position>,
     tables_were_read: bool,
+    /// The lock that the first read was made under: the stream goes on with it, so that no other instance comes between.
+    lock: Option<Arc<NamedLock>>,
 }
 
 impl Connector {
     /// Nothing is connected yet.
     #[must_use]
     pub fn new(settings: MysqlSettings) -> Self {
-        Self { settings: Arc::new(settings), behind_tables: None, tables_were_read: false }
+        Self { settings: Arc::new(settings), behind_tables: None, tables_were_read: false, lock: None }
     }
 }
 
@@ -126,11 +128,16 @@ impl source::Connector for Connector {
         let catalog = server::catalog(&mut client, &settings).await?;
         findings.extend(server::table_findings(&settings, &catalog));
         server::refusal(&findings)?;
-        let lock = NamedLock::acquire(&settings).await?;
+        let kept = self.lock.take().filter(|lock| lock.check().is_ok());
+        let lock = match kept {
+            Some(lock) => lock,
+            None => Arc::new(NamedLock::acquire(&settings).await?),
+        };
         let begin = if self.tables_were_read { self.behind_tables.clone() } else { None };
         if record.is_none() && begin.is_none() {
             prepared::wait_for_decisions(&mut client, &settings).await?;
             if settings.start == Start::Table {
+                self.lock = Some(Arc::clone(&lock));
                 let (reader, begin) = TableReader::begin(&settings, (&server, &catalog), client, lock).await?;
                 self.behind_tables = Some(begin);
                 return Ok(Attached::Tables(reader));
@@ -151,7 +158,7 @@ pub struct Standing {
     client: Client,
     server: Server,
     wanted: Wanted,
-    lock: NamedLock,
+    lock: Arc<NamedLock>,
     /// Where to begin if nothing is stored; `None`: where the log ends.
     begin: Option<Position>,
 }

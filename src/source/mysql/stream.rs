@@ -31,7 +31,7 @@ pub struct BinlogSource {
     pub(super) client: Client,
     pub(super) assembler: Assembler,
     pub(super) settings: Arc<MysqlSettings>,
-    pub(super) lock: NamedLock,
+    pub(super) lock: Arc<NamedLock>,
     /// The last position of a transaction's end that was handed over.
     pub(super) handed_over: Position,
 }

@@ -73,7 +73,7 @@ struct Table {
 pub struct TableReader {
     settings: Arc<MysqlSettings>,
     client: Client,
-    lock: NamedLock,
+    lock: Arc<NamedLock>,
     begin: Position,
     tables: VecDeque<Table>,
     current: Option<Table>,
@@ -92,7 +92,7 @@ impl TableReader {
         settings: &Arc<MysqlSettings>,
         (server, catalog): (&Server, &Catalog),
         mut client: Client,
-        lock: NamedLock,
+        lock: Arc<NamedLock>,
     ) -> Result<(Self, Position), SourceError> {
         for sql in SESSION {
             run(&mut client, &settings.connect, "set up the session", sql).await?;
