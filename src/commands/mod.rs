@@ -80,8 +80,8 @@ fn refusal(message: impl Into<String>, hint: impl Into<String>) -> anyhow::Error
 
 /// What the configuration says about the source.
 enum ConfiguredSource {
-    Postgres(PostgresSettings),
-    Mysql(MysqlSettings),
+    Postgres(Box<PostgresSettings>),
+    Mysql(Box<MysqlSettings>),
 }
 
 impl ConfiguredSource {
@@ -99,12 +99,12 @@ fn configured_source(config: &Config) -> anyhow::Result<ConfiguredSource> {
     let wrong = |error: &dyn std::error::Error| refusal(error.to_string(), "correct the URL");
     if let Some(postgres) = postgres {
         let settings = PostgresSettings::new(config, postgres).map_err(|error| wrong(&error))?;
-        return Ok(ConfiguredSource::Postgres(settings));
+        return Ok(ConfiguredSource::Postgres(Box::new(settings)));
     }
     for (source, flavour) in [(mysql, Flavour::Mysql), (mariadb, Flavour::Mariadb)] {
         if let Some(source) = source {
             let settings = MysqlSettings::new(config, source, flavour).map_err(|error| wrong(&error))?;
-            return Ok(ConfiguredSource::Mysql(settings));
+            return Ok(ConfiguredSource::Mysql(Box::new(settings)));
         }
     }
     Err(refusal("no source is configured", "see the options in the README"))
@@ -113,7 +113,7 @@ fn configured_source(config: &Config) -> anyhow::Result<ConfiguredSource> {
 /// What the configuration says about PostgreSQL, for a command that knows no other source yet.
 fn postgres_settings(config: &Config, command: &str) -> anyhow::Result<PostgresSettings> {
     match configured_source(config)? {
-        ConfiguredSource::Postgres(settings) => Ok(settings),
+        ConfiguredSource::Postgres(settings) => Ok(*settings),
         source @ ConfiguredSource::Mysql(_) => {
             let message =
                 format!("command \"{command}\" is not available for [source.{}] in this version", source.name());

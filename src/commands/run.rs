@@ -91,11 +91,11 @@ impl Parts<'_> {
         match origin {
             ConfiguredSource::Postgres(settings) => {
                 let silence = settings.silence_timeout;
-                Relay::new(config, postgres::Connector::new(settings), silence, sink, reporter, stop).run().await
+                Relay::new(config, postgres::Connector::new(*settings), silence, sink, reporter, stop).run().await
             }
             ConfiguredSource::Mysql(settings) => {
                 let silence = settings.silence_timeout;
-                Relay::new(config, mysql::Connector::new(settings), silence, sink, reporter, stop).run().await
+                Relay::new(config, mysql::Connector::new(*settings), silence, sink, reporter, stop).run().await
             }
         }
     }
