@@ -170,6 +170,7 @@ pub struct SourceConfig {
 pub struct MysqlConfig {
     /// Connection URL: `mysql://user@host:3306/database?sslmode=verify-full&sslrootcert=/path`. A password in it is accepted;
     /// `password-file` is better.
+    #[serde(serialize_with = "secret::url")]
     pub url: Secret,
     /// File whose content, without trailing line feeds, is the password. Read at each connect.
     pub password_file: Option<PathBuf>,

@@ -101,6 +101,10 @@ fn source(config: &Config, findings: &mut Findings) {
             let hint = "choose a number that no other replica of the server has, or leave it out";
             findings.add(&format!("source.{kind}.server-id"), "is 0", hint);
         }
+        if let Some(pattern) = config.outbox.tables.iter().find(|table| table.contains('*')) {
+            let hint = "name each table";
+            findings.add("outbox.tables", format!("pattern \"{pattern}\" is for PostgreSQL in this version"), hint);
+        }
     }
 }
 
