@@ -6,13 +6,13 @@ that was made before the backlog. Prints a Markdown report and writes every run'
 import argparse
 import json
 import os
-import statistics
 import time
 
 from drain import drain, recvlogical
 from lab import Lab
 from latency import broker_writer, database_writer, from_slot, from_topic, latency
 from relays import Debezium, Outboxd, Polling
+from report import report
 
 READER = "pg_recvlogical"
 BROKER = "Kafka producer alone"
@@ -77,7 +77,7 @@ def main():
         for relay in filter(None, [outboxd, a.debezium and Debezium("tuned", a.bootstrap, a.folder), polling]):
             note(live(lab, relay, polling, load))
 
-    text = report(runs, a.rows)
+    text = report(runs, a.rows, READER, BROKER, "walsender (polling: backend)")
     with open(a.report, "w", encoding="utf-8") as f:
         f.write(text)
     print(text)
@@ -106,50 +106,6 @@ def live(lab, relay, polling, load):
         relay.stop()
         if slot:
             lab.drop_slot(slot)
-
-
-def report(runs, rows):
-    """The Markdown tables: medians over the rounds, and each rate as a ratio to pg_recvlogical in its own round."""
-    out = []
-    drains = [r for r in runs if r["what"] == "drain"]
-    reader = {r["round"]: r["rows_per_s"] for r in drains if r["relay"] == READER}
-    if drains:
-        out += [f"### Draining {rows:,} rows", "",
-                "| relay | rows/s | ratio to pg_recvlogical | first record after s | CPU s per million rows | walsender (polling: backend) CPU s"
-                " per million rows | peak RSS MiB | missing / repeats / out of order |",
-                "| --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for relay in dict.fromkeys(r["relay"] for r in drains):
-        mine = [r for r in drains if r["relay"] == relay]
-        ratios = sorted(r["rows_per_s"] / reader[r["round"]] for r in mine)
-
-        def mid(key, scale=1.0, mine=mine):
-            known = [r[key] * scale for r in mine if r.get(key) is not None]
-            return statistics.median(known) if known else None
-
-        first, sender = mid("startup_s"), mid("server_cpu_s", 1e6 / rows)
-        checks = " / ".join(str(sum(r[k] for r in mine)) for k in ("missing", "repeats", "out_of_order")
-                            ) if "missing" in mine[0] else ""
-        out.append(f"| {relay} | {mid('rows_per_s'):,.0f} | {statistics.median(ratios):.2f}"
-                   f" ({ratios[0]:.2f} to {ratios[-1]:.2f}) | {'' if first is None else f'{first:.2f}'} |"
-                   f" {mid('cpu_s_per_million'):.1f} | {'' if sender is None else f'{sender:.1f}'} |"
-                   f" {mid('peak_rss_mib'):.0f} | {checks} |")
-    live_runs = [r for r in runs if r["what"] == "latency"]
-    if live_runs:
-        floors = [r["sent_to_arrival_ms"] for r in live_runs if r["relay"] in (READER, BROKER)]
-        floor = {q: sum(f[q] for f in floors) for q in ("p50", "p99")} if len(floors) == 2 else None
-        out += ["", f"### Latency at {live_runs[0]['rate']:,.0f} events/s", "",
-                "| relay | commit to arrival p50 ms | p99 ms | max ms | insert to arrival p50 ms | p99 ms |"
-                " their ratio to pg_recvlogical + producer alone | commit itself p50, p99 ms | CPU s | peak RSS MiB |"
-                " missing / repeats |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    for r in live_runs:
-        ms, sent, commit = r["committed_to_arrival_ms"], r["sent_to_arrival_ms"], r["commit_ms"]
-        ratio = "; ".join(f"{sent[q] / floor[q]:.2f}" for q in floor) if floor else ""
-        out.append(f"| {r['relay']} | {ms['p50']} | {ms['p99']} | {ms['max']} | {sent['p50']} | {sent['p99']} | {ratio} |"
-                   f" {commit['p50']}; {commit['p99']} | {r.get('cpu_s', '')} | {r.get('peak_rss_mib', '')} |"
-                   f" {r['missing']} / {r['repeats']} |")
-    loads = [r["load"] for r in runs]
-    out += ["", f"{os.cpu_count()} CPUs; load average {min(loads):.1f} to {max(loads):.1f} during the runs."]
-    return "\n".join(out) + "\n"
 
 
 if __name__ == "__main__":

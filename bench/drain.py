@@ -28,12 +28,12 @@ def drain(lab, relay, slot, rows, limit=300):
                 raise SystemExit(f"{relay.label}: {count} of {rows} records after {limit} s")
             count = lab.record_count()
             if count and first_cpu is None:
-                first_cpu, sender = cpu_seconds(relay.pid), lab.walsender(slot) if slot else lab.backend("polling_relay")
+                first_cpu, sender = cpu_seconds(relay.pid), lab.serving(slot)
         cpu, memory = cpu_seconds(relay.pid), memory_mib(relay.pid)
         out = {"what": "drain", "relay": relay.label, "rows": rows, "cpu_s": round(cpu, 2),
                "cpu_s_before_first": round(first_cpu, 2), "cpu_s_per_million": round(cpu * 1e6 / count, 2),
                "peak_rss_mib": round(memory[1], 1),
-               "server_cpu_s": sender and cpu_seconds(sender),
+               "server_cpu_s": sender and round(cpu_seconds(sender) - lab.served_before, 2),
                "broker_cpu_s": round(cpu_seconds(lab.broker_pid) - broker_cpu, 2)}
         time.sleep(0.5)  # whatever comes beyond the backlog would show as more records than rows
     finally:

@@ -1,13 +1,11 @@
-"""The two servers of a run: slots, topics, the backlog."""
+"""The two servers of a run: slots, the topic, the backlog."""
 import time
 
 import psycopg
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
-TOPIC = "outbox.event.order"
+from topic import Topic
+
 PUBLICATION = "pub_outbox"
-PARTITIONS = 4
 
 # One server-side loop: no client takes part, so that loading is quick. Commit order is the order of "seq".
 LOAD = """do $$
@@ -24,14 +22,12 @@ begin
 end $$"""
 
 
-class Lab:
+class Lab(Topic):
     """Connections to the database (PGHOST, PGPORT, …) and to the broker."""
 
     def __init__(self, bootstrap, broker_pid):
-        self.bootstrap, self.broker_pid = bootstrap, broker_pid
+        super().__init__(bootstrap, broker_pid)
         self.db = psycopg.connect("", autocommit=True)
-        self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self.consumer = None
 
     def load(self, slot, rows, per_tx=100, keys=1000, payload_bytes=300):
         """Makes `slot`, commits the backlog behind it, returns (seconds, WAL bytes, end LSN)."""
@@ -69,6 +65,13 @@ class Lab:
                 raise SystemExit(f"slot {slot} is still in use")
             time.sleep(0.1)
 
+    # the processes that serve a relay are new with each run
+    served_before = 0
+
+    def serving(self, slot):
+        """The server's process that serves the relay: its walsender, or for polling (no slot) its backend."""
+        return self.walsender(slot) if slot else self.backend("polling_relay")
+
     def walsender(self, slot):
         row = self.db.execute("select active_pid from pg_replication_slots where slot_name = %s", [slot]).fetchone()
         return row and row[0]
@@ -76,43 +79,3 @@ class Lab:
     def backend(self, application):
         row = self.db.execute("select pid from pg_stat_activity where application_name = %s", [application]).fetchone()
         return row and row[0]
-
-    def remake_topic(self):
-        """An empty topic whose record times are the broker's clock at the append."""
-        if TOPIC in self.admin.list_topics(timeout=10).topics:
-            self.admin.delete_topics([TOPIC])[TOPIC].result(30)
-            while TOPIC in self.admin.list_topics(timeout=10).topics:
-                time.sleep(0.2)
-            time.sleep(1)
-        new = NewTopic(TOPIC, PARTITIONS, 1, config={"message.timestamp.type": "LogAppendTime"})
-        self.admin.create_topics([new])[TOPIC].result(30)
-        # A consumer that knew the topic before would go on asking for the leaders of the old one.
-        self.consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "bench",
-                                  "enable.auto.commit": False, "auto.offset.reset": "earliest"})
-        until = time.monotonic() + 30
-        while True:
-            try:
-                if self.record_count() == 0:
-                    return
-            except KafkaException:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(0.1)
-
-    def record_count(self):
-        parts = [TopicPartition(TOPIC, i) for i in range(PARTITIONS)]
-        return sum(self.consumer.get_watermark_offsets(tp, timeout=10)[1] for tp in parts)
-
-    def records(self, count):
-        """Yields the first `count` records of the topic."""
-        self.consumer.assign([TopicPartition(TOPIC, i, 0) for i in range(PARTITIONS)])
-        while count > 0:
-            got = self.consumer.consume(min(count, 5000), timeout=10)
-            if not got:
-                raise SystemExit(f"the topic ended {count} records early")
-            for record in got:
-                if record.error():
-                    raise SystemExit(f"reading the topic back: {record.error()}")
-                yield record
-            count -= len(got)
-        self.consumer.unassign()

@@ -18,8 +18,9 @@ import uuid
 import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from lab import PARTITIONS, PUBLICATION, TOPIC
+from lab import PUBLICATION
 from proc import cpu_seconds, memory_mib
+from topic import PARTITIONS, TOPIC
 
 
 def from_topic(bootstrap, until, ready, done, arrivals):

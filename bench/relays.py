@@ -27,11 +27,12 @@ listen = ""
 
 
 class Process:
-    """A child process with its output in a log file."""
+    """A child process with its output in a log file, or with `mute` only what it says on standard error."""
 
-    def launch(self, command, log, env=None):
+    def launch(self, command, log, mute=False):
         with open(log, "ab") as out:
-            self.child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=env)
+            self.child = subprocess.Popen(command, stdout=subprocess.DEVNULL if mute else out, stderr=out,
+                                          stdin=subprocess.DEVNULL)
         self.pid, self.log = self.child.pid, log
 
     def check(self):
