@@ -115,11 +115,11 @@ pub struct RunOptions {
 /// Options of `setup`.
 #[derive(Debug, Args)]
 pub struct SetupOptions {
-    /// Print the SQL for psql instead of running it; connects to nothing
+    /// Print the SQL instead of running it; connects to nothing
     #[arg(long)]
     pub print: bool,
 
-    /// Connect as somebody who may make roles and publications: postgres://admin@host:5432/database
+    /// Connect as somebody who may make them: postgres://admin@host:5432/database, mysql://root@host:3306
     #[arg(long, env = "OUTBOXD_ADMIN_URL", value_name = "URL", hide_env_values = true, value_parser = secret())]
     pub admin_url: Option<Secret>,
 

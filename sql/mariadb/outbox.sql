@@ -3,7 +3,8 @@
 --
 --     mariadb --user=root shop < outbox.sql
 --
--- Put a password in the place of CHANGE ME (INSTALL SONAME 'auth_ed25519' makes the login method available), and the relay's host in the place of %.
+-- Put a password in the place of CHANGE ME, and the relay's host in the place of %. A better login method than the default
+-- one: INSTALL SONAME 'auth_ed25519'; and IDENTIFIED VIA ed25519 USING PASSWORD('CHANGE ME').
 
 -- The columns by their default names; [outbox.columns] takes others. What the columns are for:
 --   id             unique for each event: header id, by which consumers tell repeats
@@ -20,7 +21,7 @@ CREATE TABLE IF NOT EXISTS outbox (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4;
 
 -- The log is one for all databases, so these rights are too. No write access anywhere.
-CREATE USER IF NOT EXISTS 'outboxd'@'%' IDENTIFIED VIA ed25519 USING PASSWORD('CHANGE ME');
+CREATE USER IF NOT EXISTS 'outboxd'@'%' IDENTIFIED BY 'CHANGE ME';
 GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO 'outboxd'@'%';
 
 -- For the first start, which publishes the rows that stand in the table, and to look at its columns.

@@ -11,7 +11,7 @@ use crate::sink::positions::{FORMAT, PositionRecord};
 use crate::sink::store::PositionStore;
 use crate::source::SourceError;
 use crate::source::mysql::settings::MysqlSettings;
-use crate::source::mysql::survey::{Survey, script};
+use crate::source::mysql::survey::Survey;
 use crate::source::postgres::check::findings_of;
 
 /// What is there, and what is wrong with it. `record` is what is stored, if that could be read.
@@ -41,22 +41,6 @@ pub(super) async fn check(settings: &MysqlSettings, record: Option<&PositionReco
         Err(error) => findings_of(&error).into_iter().for_each(|finding| report.add(finding)),
     }
     report
-}
-
-/// Prints what an administrator has to run.
-pub(super) fn setup(settings: &MysqlSettings, print: bool) -> anyhow::Result<Verdict> {
-    if !print {
-        let message = format!(
-            "setup makes nothing on {} in this version: accounts and settings are the administrator's there",
-            settings.flavour().title()
-        );
-        return Err(refusal(
-            message,
-            format!("print the statements, and run them: {}", settings.command("setup --print")),
-        ));
-    }
-    print!("{}", script(settings));
-    Ok(Verdict::Done)
 }
 
 /// Where the instance stands.

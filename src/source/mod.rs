@@ -3,6 +3,7 @@
 pub mod mysql;
 mod password;
 pub mod postgres;
+pub mod setup;
 
 use std::future::Future;
 use std::time::Duration;

@@ -9,6 +9,8 @@ on_each_binlog![
     check_finds_nothing_where_all_is_well,
     check_names_everything_that_is_wrong,
     setup_prints_what_an_administrator_runs,
+    setup_makes_what_the_relay_needs,
+    a_new_account_needs_a_password,
     status_with_and_without_a_relay,
     resume_after_the_log_was_reset,
     resume_from_table_and_at_a_position,
@@ -36,7 +38,7 @@ fn check_names_everything_that_is_wrong(kind: Kind) {
     let case = MysqlCase::bare(&server);
     case.session().run(
         "CREATE TABLE outbox (id INT PRIMARY KEY, aggregatetype VARCHAR(50), aggregateid GEOMETRY, \
-         payload VARCHAR(50) CHARACTER SET big5)",
+         payload POINT)",
     );
     let config = case.config().set("outbox.tables", vec![format!("{}.outbox", case.tag), format!("{}.none", case.tag)]);
     let said = Tool::new(&config.set("record.headers", vec!["absent"])).ends(&["check"], 2);
@@ -78,8 +80,39 @@ fn setup_prints_what_an_administrator_runs(kind: Kind) {
     relay.ready();
     case.insert("A", "k", "1");
     case.values_until("A", "1", 10);
+}
+
+/// An administrator's login makes the account with the password that is configured; the second time it is all there.
+fn setup_makes_what_the_relay_needs(kind: Kind) {
+    let server = PrivateMysql::start(kind, &["--binlog-row-metadata=MINIMAL"]);
+    let case = MysqlCase::on(&server);
+    let option = format!("source.{}.url", case.source());
+    let config = case.config().set(&option, server.url("cdc", &case.tag).replace("cdc:pw", "newcomer:secret7"));
+    let tool = Tool::new(&config);
+    let admin = server.url("tester", &case.tag);
+    let said = tool.ends(&["setup", "--admin-url", &admin], 0);
+    for words in ["made:   user \"newcomer\" exists", "may read the binary log", "made:   binlog_row_metadata is FULL"] {
+        assert!(said.finds(words), "{words}: {said:?}");
+    }
+    assert!(said.finds("there:  binlog_row_image is FULL") && !said.finds("secret7"), "{said:?}");
+    let said = tool.ends(&["setup", "--admin-url", &admin], 0);
+    assert!(!said.finds("made:"), "{said:?}");
+    let relay = Outboxd::start(&config);
+    relay.ready();
+    case.insert("A", "k", "1");
+    case.values_until("A", "1", 10);
+    // the account itself may make nothing, and all that it would need is there
     let said = tool.ends(&["setup"], 2);
-    assert!(said.finds("makes nothing on"), "{said:?}");
+    assert!(said.finds("GRANT REPLICATION SLAVE") && said.finds("may not make everything"), "{said:?}");
+}
+
+fn a_new_account_needs_a_password(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let option = format!("source.{}.url", case.source());
+    let config = case.config().set(&option, case.server.url("cdc", &case.tag).replace("cdc:pw", "nobody_yet"));
+    let said = Tool::new(&config).ends(&["setup", "--admin-url", &case.server.url("tester", &case.tag)], 2);
+    assert!(said.finds("user \"nobody_yet\" would have no password"), "{said:?}");
+    assert!(said.hint("error", "would have no password").contains("password-file"), "{said:?}");
 }
 
 fn status_with_and_without_a_relay(kind: Kind) {

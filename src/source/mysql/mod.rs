@@ -29,6 +29,7 @@ mod prepared;
 mod recorded;
 mod server;
 pub mod settings;
+pub mod setup;
 mod socket;
 mod statement;
 mod stream;

@@ -61,6 +61,23 @@ struct PasswordSource {
 }
 
 impl ConnectSettings {
+    /// Collects them.
+    pub(super) fn new(mysql: &MysqlConfig, flavour: Flavour) -> Result<Self, UrlError> {
+        let url = url::parse(mysql.url.expose(), flavour.option())?;
+        Ok(Self {
+            flavour,
+            address: url.address,
+            user: url.user,
+            tls: url.tls,
+            timeout: mysql.connect_timeout,
+            password: PasswordSource {
+                command: mysql.password_command.clone(),
+                file: mysql.password_file.clone(),
+                url: url.password,
+            },
+        })
+    }
+
     /// An option of the source by its full name.
     pub(super) fn option(&self, key: &str) -> String {
         format!("source.{}.{key}", self.flavour.option())
@@ -114,27 +131,15 @@ impl MysqlSettings {
     /// # Errors
     /// [`UrlError`]
     pub fn new(config: &Config, mysql: &MysqlConfig, flavour: Flavour) -> Result<Self, UrlError> {
-        let url = url::parse(mysql.url.expose(), flavour.option())?;
-        let connect = ConnectSettings {
-            flavour,
-            address: url.address,
-            user: url.user,
-            tls: url.tls,
-            timeout: mysql.connect_timeout,
-            password: PasswordSource {
-                command: mysql.password_command.clone(),
-                file: mysql.password_file.clone(),
-                url: url.password,
-            },
-        };
+        let database = url::parse(mysql.url.expose(), flavour.option())?.database;
         Ok(Self {
-            connect,
+            connect: ConnectSettings::new(mysql, flavour)?,
             instance: config.name.clone(),
             file: config.file.clone(),
             server_id: mysql.server_id.unwrap_or_else(|| default_server_id(&config.name)),
             start: mysql.start,
             silence_timeout: mysql.silence_timeout,
-            tables: tables(config, url.database.as_deref()),
+            tables: tables(config, database.as_deref()),
             columns: config.required_columns(),
             optional_columns: config.optional_columns(),
             uuid_column: (config.outbox.columns.id_format == IdFormat::Uuid).then(|| config.outbox.columns.id.clone()),

@@ -147,35 +147,3 @@ impl<'a> Survey<'a> {
         findings
     }
 }
-
-/// The statements that make the relay's account, and the settings that it needs.
-#[must_use]
-pub fn script(settings: &MysqlSettings) -> String {
-    let connect = &settings.connect;
-    let user = connect.user.replace('\'', "''");
-    let (login, scope) = match connect.flavour {
-        Flavour::Mysql => ("IDENTIFIED BY '…'".to_owned(), "PERSIST"),
-        Flavour::Mariadb => ("IDENTIFIED VIA ed25519 USING PASSWORD('…')".to_owned(), "GLOBAL"),
-    };
-    let mut lines = vec![
-        format!("-- The account of instance \"{}\"; put its password and its host in.", settings.instance),
-        format!("CREATE USER IF NOT EXISTS '{user}'@'%' {login};"),
-        grants(connect.flavour, &connect.user),
-        "-- SELECT on the outbox tables is enough:".to_owned(),
-    ];
-    for table in &settings.tables {
-        lines.push(format!("--   {}", super::server::quoted(table)));
-    }
-    lines.push("-- What the server has to write into its log; sessions that are open keep what they have.".to_owned());
-    for (name, value) in [("binlog_format", "ROW"), ("binlog_row_image", "FULL"), ("binlog_row_metadata", "FULL")] {
-        lines.push(format!("SET {scope} {name} = '{value}';"));
-    }
-    match connect.flavour {
-        Flavour::Mysql => lines.push("-- gtid_mode has to be ON, and log_bin, which MySQL has by default.".to_owned()),
-        Flavour::Mariadb => lines.push(
-            "-- Write them into the server's configuration file too, and log_bin, which needs a restart.".to_owned(),
-        ),
-    }
-    lines.push(String::new());
-    lines.join("\n")
-}

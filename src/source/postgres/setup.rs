@@ -8,6 +8,7 @@ use super::settings::{ConnectSettings, PostgresSettings};
 use super::sql::SqlSession;
 use crate::config::names::quote_identifier;
 use crate::source::SourceError;
+use crate::source::setup::Outcome;
 use crate::state::Reason;
 
 /// One thing that is needed.
@@ -19,17 +20,6 @@ pub struct Step {
     pub is_done: String,
     /// The statement that makes it.
     pub statement: String,
-}
-
-/// What became of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It was there already.
-    WasThere,
-    /// It was made.
-    Made,
-    /// The right to is lacking, with the server's words.
-    Denied(String),
 }
 
 /// Everything that is needed, in order. A table that does not exist is a finding of the caller's.
