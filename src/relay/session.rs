@@ -101,6 +101,8 @@ pub(super) struct Session<'a, S, K> {
     open: Option<(Ordinal, i64)>,
     is_blocked: bool,
     has_ended: bool,
+    /// When a stop was asked for.
+    stopping_since: Option<Instant>,
     acknowledgements: Acknowledgements,
     committed: Option<Position>,
     asked: Option<Position>,
@@ -141,6 +143,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             open: None,
             is_blocked: false,
             has_ended: false,
+            stopping_since: None,
             acknowledgements: Acknowledgements::default(),
             committed: None,
             asked: None,
@@ -159,10 +162,11 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         };
         match end {
             End::Stopped => {
-                self.reporter.set(Status::new(Phase::Stopping, Reason::Stopping, "waiting for acknowledgements"));
+                self.reporter.set(stopping());
                 // what a first read has done counts for nothing before its end
                 let is_first_read = self.template.is_none();
                 let limit = if is_first_read { Duration::ZERO } else { self.settings.delivery.shutdown_timeout };
+                let limit = limit.saturating_sub(self.stopping_since.map_or(Duration::ZERO, |since| since.elapsed()));
                 let failure = self.settle(limit).await.err();
                 let left = self.window.records();
                 if let Some(failure) = failure {
@@ -223,12 +227,18 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         }
     }
 
-    /// The loop. `Ok` means that a stop was asked for.
+    /// The loop. `Ok` means that a stop was asked for. A transaction that is open then may come to its end for half of the
+    /// time, since nothing of it counts before that: cut off, its rows would be sent again.
     async fn turn(&mut self, stop: &CancellationToken) -> Result<(), End> {
         let mut ticker = tokio::time::interval(TICK.min(self.settings.delivery.position_interval));
         ticker.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.publish()?;
+            if let Some(since) = self.stopping_since
+                && (self.open.is_none() || since.elapsed() >= self.settings.delivery.shutdown_timeout / 2)
+            {
+                return Ok(());
+            }
             if self.has_ended && self.batch.is_empty() && self.window.is_empty() {
                 self.source.complete().await?;
                 return Err(End::Complete);
@@ -242,7 +252,13 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             }
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled(), if self.stopping_since.is_none() => {
+                    self.stopping_since = Some(Instant::now());
+                    if self.template.is_none() {
+                        return Ok(());
+                    }
+                    self.reporter.set(stopping());
+                }
                 _ = ticker.tick() => self.tick().await?,
                 result = self.sink.acknowledged(&mut self.acknowledgements) => {
                     result?;
@@ -283,6 +299,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                     self.is_blocked = false;
                     self.reporter.odd_record(has_key, self.router.time_fell_back());
                 }
+                Item::Begin { .. } if self.stopping_since.is_some() => return Ok(()),
                 Item::Begin { commit_ts_us } => {
                     self.open = Some((self.window.begin(*commit_ts_us), *commit_ts_us));
                 }
@@ -400,6 +417,9 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
 
     /// What the relay is doing, for whoever asks.
     fn status(&self, silent: Duration) -> Status {
+        if self.stopping_since.is_some() {
+            return stopping();
+        }
         if self.is_blocked
             && let Some(blocked) = self.sink.blocked()
         {
@@ -447,6 +467,10 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         }
         Ok(())
     }
+}
+
+fn stopping() -> Status {
+    Status::new(Phase::Stopping, Reason::Stopping, "waiting for acknowledgements")
 }
 
 /// A source breaks its contract; what it says next cannot be trusted.

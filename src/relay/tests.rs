@@ -50,6 +50,12 @@ fn relation() -> Arc<Relation> {
 enum Read {
     /// A whole transaction of so many rows that ends at this LSN.
     Transaction(u32, u64),
+    /// The beginning of a transaction and so many rows of it.
+    Opens(u32),
+    /// So many more rows of it, and its end.
+    Closes(u32, u64),
+    /// A stop is asked for.
+    Stop,
     /// A transaction whose only row has no topic.
     Poison(u64),
     /// A keepalive.
@@ -77,6 +83,15 @@ struct ScriptedSource {
     script: VecDeque<Read>,
     relation: Arc<Relation>,
     log: Log,
+    stop: CancellationToken,
+}
+
+impl ScriptedSource {
+    fn rows(&self, count: u32, batch: &mut Batch) {
+        for _ in 0..count {
+            push_row(batch, &self.relation, Some("T"));
+        }
+    }
 }
 
 impl Source for ScriptedSource {
@@ -106,10 +121,22 @@ impl Source for ScriptedSource {
             }
             Some(Read::Transaction(rows, lsn)) => {
                 batch.push(Item::Begin { commit_ts_us: 0 });
-                for _ in 0..rows {
-                    push_row(batch, &self.relation, Some("T"));
-                }
+                self.rows(rows, batch);
                 batch.push(Item::Commit(at(lsn)));
+                Ok(())
+            }
+            Some(Read::Opens(rows)) => {
+                batch.push(Item::Begin { commit_ts_us: 0 });
+                self.rows(rows, batch);
+                Ok(())
+            }
+            Some(Read::Closes(rows, lsn)) => {
+                self.rows(rows, batch);
+                batch.push(Item::Commit(at(lsn)));
+                Ok(())
+            }
+            Some(Read::Stop) => {
+                self.stop.cancel();
                 Ok(())
             }
         }
@@ -262,8 +289,9 @@ async fn run(reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> Ran {
 }
 
 async fn run_from(start: Option<PositionRecord>, reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> Ran {
-    let log = Log::default();
-    let source = ScriptedSource { script: reads.into(), relation: relation(), log: Arc::clone(&log) };
+    let (log, stop) = (Log::default(), CancellationToken::new());
+    let source =
+        ScriptedSource { script: reads.into(), relation: relation(), log: Arc::clone(&log), stop: stop.clone() };
     let mut sink = ScriptedSink {
         log: Arc::clone(&log),
         outstanding: Vec::new(),
@@ -281,7 +309,6 @@ async fn run_from(start: Option<PositionRecord>, reads: Vec<Read>, change: impl 
     let (metrics, _) = Metrics::new("test", &[]);
     let mut reporter = Reporter::new(board.clone(), metrics, Heartbeat::default(), 1 << 20);
     let mut router = Router::new(&config);
-    let stop = CancellationToken::new();
     let session = Session::new(&settings, source, &mut sink, &mut router, &mut reporter, start);
     let end = tokio::time::timeout(Duration::from_secs(2), session.run(&stop)).await.ok();
     let seen = log.lock().unwrap().clone();
@@ -360,7 +387,7 @@ proptest! {
         if end.is_none() && acknowledged == usize::try_from(rows).unwrap() {
             let last = reads.iter().map(|read| match read {
                 Read::Transaction(_, lsn) | Read::Progress(lsn) | Read::Poison(lsn) => *lsn,
-                Read::Break | Read::End => 0,
+                _ => 0,
             }).max();
             let confirmed = seen.iter().rev().find_map(|seen| if let Seen::Confirmed(at) = seen { Some(at.clone()) } else { None });
             prop_assert_eq!(confirmed, last.map(at), "all is acknowledged and confirmed");
@@ -457,4 +484,25 @@ async fn a_broken_first_read_commits_nothing() {
     let (end, seen, _) = run_from(None, reads, |sink| sink.picks = in_order(10)).await;
     assert!(matches!(end, Some(End::Source(_))), "{end:?}");
     assert!(!seen.iter().any(|seen| matches!(seen, Seen::Committed(_) | Seen::Completed)), "{seen:?}");
+}
+
+/// A stop lets the open transaction come to its end, and takes no other one.
+#[tokio::test(start_paused = true)]
+async fn a_stop_cuts_no_transaction_off() {
+    let reads = vec![Read::Opens(2), Read::Stop, Read::Closes(1, 10), Read::Transaction(1, 20)];
+    let (end, seen, _) = run(reads, |sink| sink.picks = in_order(10)).await;
+    assert!(matches!(end, Some(End::Stopped)), "{end:?}");
+    let enqueued = |ordinal| seen.iter().filter(|seen| **seen == Seen::Enqueued(ordinal)).count();
+    assert_eq!((enqueued(0), enqueued(1)), (3, 0), "{seen:?}");
+    assert!(seen.contains(&Seen::Confirmed(at(10))), "{seen:?}");
+}
+
+/// But only for a while: a transaction may be endless.
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_ever() {
+    let reads = vec![Read::Transaction(1, 10), Read::Opens(2), Read::Stop];
+    let (end, seen, board) = run(reads, |sink| sink.picks = in_order(1)).await;
+    assert!(matches!(end, Some(End::Stopped)), "{end:?}");
+    assert_eq!(seen.iter().rfind(|seen| matches!(seen, Seen::Committed(_))), Some(&Seen::Committed(at(10))));
+    assert_eq!(board.get().phase, Phase::Stopping);
 }

@@ -91,7 +91,8 @@ fn setup_makes_what_the_relay_needs(kind: Kind) {
     let tool = Tool::new(&config);
     let admin = server.url("tester", &case.tag);
     let said = tool.ends(&["setup", "--admin-url", &admin], 0);
-    for words in ["made:   user \"newcomer\" exists", "may read the binary log", "made:   binlog_row_metadata is FULL"] {
+    for words in ["made:   user \"newcomer\" exists", "may read the binary log", "made:   binlog_row_metadata is FULL"]
+    {
         assert!(said.finds(words), "{words}: {said:?}");
     }
     assert!(said.finds("there:  binlog_row_image is FULL") && !said.finds("secret7"), "{said:?}");

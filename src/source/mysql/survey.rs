@@ -5,7 +5,7 @@ use super::error::grants;
 use super::guard;
 use super::lock;
 use super::server::{Server, catalog, literal, table_findings, texts};
-use super::settings::{Flavour, MysqlSettings};
+use super::settings::MysqlSettings;
 use crate::finding::{Finding, Report};
 use crate::position::{BinlogPosition, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
