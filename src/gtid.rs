@@ -70,6 +70,11 @@ impl MysqlGtids {
         self.add_interval(source, Interval { first: number, last: number });
     }
 
+    /// Adds the transactions from `first` to `last`, both included.
+    pub fn add_range(&mut self, source: &GtidSource, first: u64, last: u64) {
+        self.add_interval(source, Interval { first, last });
+    }
+
     fn add_interval(&mut self, source: &GtidSource, new: Interval) {
         let at = match self.sources.binary_search_by(|(present, _)| present.cmp(source)) {
             Ok(at) => at,

@@ -29,4 +29,5 @@ GRANT SELECT ON outbox TO 'outboxd'@'%';
 -- Whole rows, with the names of their columns. Sessions that are open keep what they have.
 SET PERSIST binlog_row_image = 'FULL';
 SET PERSIST binlog_row_metadata = 'FULL';
--- The server needs gtid_mode = ON and enforce_gtid_consistency = ON; log_bin and binlog_format = ROW are MySQL's defaults.
+-- The server should have gtid_mode = ON and enforce_gtid_consistency = ON, so that a failover needs no hand; log_bin and
+-- binlog_format = ROW are MySQL's defaults.

@@ -47,13 +47,7 @@ pub(super) async fn check(settings: &MysqlSettings, record: Option<&PositionReco
 pub(super) async fn status(config: &Config, settings: &MysqlSettings, as_json: bool) -> anyhow::Result<Verdict> {
     let relay = ask_relay(config).await;
     let mut troubles = Vec::new();
-    let survey = match Survey::take(settings).await {
-        Ok(survey) => Some(survey),
-        Err(error) => {
-            troubles.push(crate::chain(&error).replace('\n', "; "));
-            None
-        }
-    };
+    // before the server is asked, which goes on meanwhile
     let mut record = None;
     match PositionStore::new(config) {
         Ok(mut store) => match store.peek(&config.name).await {
@@ -62,6 +56,13 @@ pub(super) async fn status(config: &Config, settings: &MysqlSettings, as_json: b
         },
         Err(error) => troubles.push(error.to_string()),
     }
+    let survey = match Survey::take(settings).await {
+        Ok(survey) => Some(survey),
+        Err(error) => {
+            troubles.push(crate::chain(&error).replace('\n', "; "));
+            None
+        }
+    };
     let state = match &relay {
         Some(relay) => State::of_relay(relay),
         None => State::seen(settings, survey.as_ref(), record.as_ref(), &troubles),
@@ -193,6 +194,8 @@ pub(super) async fn resume(
         ));
     }
     let mut store = PositionStore::new(config).map_err(sink_error)?;
+    // before the server is asked, which goes on meanwhile
+    let record = store.peek(&config.name).await.map_err(sink_error)?;
     let survey = Survey::take(settings).await.map_err(source_error)?;
     let relay = ask_relay(config).await;
     let is_terminal = relay.as_ref().is_some_and(|relay| text(relay, "phase") == "terminal");
@@ -200,7 +203,6 @@ pub(super) async fn resume(
         let words = survey.holder().unwrap_or_else(|| "an instance of this name runs".to_owned());
         return Err(obstacle(words, "stop the relay first, and its standbys"));
     }
-    let record = store.peek(&config.name).await.map_err(sink_error)?;
     show(&survey, record.as_ref());
     let position = match &from {
         ResumeFrom::Now => Some(survey.end()),

@@ -74,6 +74,8 @@ pub(super) enum Typed<'a> {
     Text(Cow<'a, [u8]>),
     Bool(bool),
     Int(i64),
+    /// A number that is too large for a signed one.
+    Unsigned(u64),
     Float32(f32),
     Float64(f64),
     Decimal(Decimal),
@@ -127,7 +129,11 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         ColumnType::Text | ColumnType::Json | ColumnType::Uuid => as_it_is,
         ColumnType::Bool => Typed::Bool(choose(text, "t", "f")?),
         ColumnType::Bit => Typed::Bool(choose(text, "1", "0")?),
-        ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64 => Typed::Int(text.parse().ok()?),
+        ColumnType::Int16 | ColumnType::Int32 => Typed::Int(text.parse().ok()?),
+        ColumnType::Int64 => match text.parse() {
+            Ok(number) => Typed::Int(number),
+            Err(_) => Typed::Unsigned(text.parse().ok()?),
+        },
         ColumnType::Float32 => Typed::Float32(text.parse().ok()?),
         ColumnType::Float64 => Typed::Float64(text.parse().ok()?),
         ColumnType::Numeric | ColumnType::VariableNumeric => match shape.decimal {
@@ -217,6 +223,7 @@ fn into_owned(value: Typed<'_>) -> Typed<'static> {
         Typed::Text(text) => Typed::Text(Cow::Owned(text.into_owned())),
         Typed::Bool(value) => Typed::Bool(value),
         Typed::Int(value) => Typed::Int(value),
+        Typed::Unsigned(value) => Typed::Unsigned(value),
         Typed::Float32(value) => Typed::Float32(value),
         Typed::Float64(value) => Typed::Float64(value),
         Typed::Decimal(value) => Typed::Decimal(value),
@@ -327,7 +334,7 @@ mod tests {
                     Typed::Null => unreachable!(),
                     Typed::Text(_) => Class::Text,
                     Typed::Bool(_) => Class::Bool,
-                    Typed::Int(_) => Class::Int64,
+                    Typed::Int(_) | Typed::Unsigned(_) => Class::Int64,
                     Typed::Float32(_) | Typed::Float64(_) => Class::Float,
                     Typed::Decimal(_) | Typed::VariableDecimal(_) | Typed::Special(_) => Class::Decimal,
                     Typed::Bytes(_) => Class::Bytes,

@@ -13,8 +13,6 @@ on_each_binlog![
     fr_34_partial_row_image_is_terminal,
     fr_39_replace_and_upsert_are_no_events,
     statement_format_on_the_outbox_is_terminal,
-    xa_counts_when_it_is_committed,
-    xa_survives_kill_9_between_prepare_and_commit,
     rotation_and_restart_of_the_server,
     a_row_longer_than_a_packet,
     settings_are_refused_all_at_once,
@@ -182,65 +180,6 @@ fn statement_format_on_the_outbox_is_terminal(kind: Kind) {
     assert!(ready["detail"].as_str().unwrap().contains(".outbox"), "{ready}");
 }
 
-/// Rows of an XA transaction come when it is committed, and never when it is rolled back.
-fn xa_counts_when_it_is_committed(kind: Kind) {
-    let server = PrivateMysql::start(kind, &[]);
-    let case = MysqlCase::on(&server);
-    let _relay = case.start();
-    let xid = |name: &str| format!("'{}-{name}'", case.tag);
-    let prepare = |name: &str| {
-        let mut session = case.session();
-        session.run(&format!("XA START {}", xid(name)));
-        session.run(&case.insert_sql("A", "k", name));
-        session.run(&format!("XA END {}", xid(name)));
-        session.run(&format!("XA PREPARE {}", xid(name)));
-    };
-    prepare("first");
-    prepare("undone");
-    prepare("second");
-    case.insert("A", "k", "between");
-    case.values_until("A", "between", 10);
-    let mut session = case.session();
-    session.run(&format!("XA COMMIT {}", xid("second")));
-    session.run(&format!("XA ROLLBACK {}", xid("undone")));
-    session.run(&format!("XA COMMIT {}", xid("first")));
-    session.run(&format!("XA START {}", xid("one")));
-    session.run(&case.insert_sql("A", "k", "one phase"));
-    session.run(&format!("XA END {}", xid("one")));
-    session.run(&format!("XA COMMIT {} ONE PHASE", xid("one")));
-    case.insert("A", "k", "last");
-    let wanted = ["between", "second", "first", "one phase", "last"];
-    assert_eq!(case.values_until("A", "last", 10), wanted);
-}
-
-/// The position does not pass what is prepared and not decided.
-fn xa_survives_kill_9_between_prepare_and_commit(kind: Kind) {
-    let server = PrivateMysql::start(kind, &[]);
-    let case = MysqlCase::on(&server);
-    let relay = case.start();
-    let xid = format!("'{}'", case.tag);
-    let mut session = case.session();
-    session.run(&format!("XA START {xid}"));
-    session.run(&case.insert_sql("A", "k", "prepared"));
-    session.run(&format!("XA END {xid}"));
-    session.run(&format!("XA PREPARE {xid}"));
-    for number in 0..10 {
-        case.insert("A", "k", &number.to_string());
-    }
-    case.values_until("A", "9", 10);
-    std::thread::sleep(Duration::from_secs(1));
-    relay.kill9();
-    let _relay = case.start();
-    case.insert("A", "k", "after");
-    case.values_until("A", "after", 10);
-    session.run(&format!("XA COMMIT {xid}"));
-    case.insert("A", "k", "last");
-    let values = crate::support::case::without_repeats(case.values_until("A", "last", 10));
-    let mut wanted: Vec<String> = (0..10).map(|number| number.to_string()).collect();
-    wanted.extend(["after", "prepared", "last"].map(str::to_owned));
-    assert_eq!(values, wanted);
-}
-
 /// New files, a restart in good order, and a crash.
 fn rotation_and_restart_of_the_server(kind: Kind) {
     let server = PrivateMysql::start(kind, &[]);
@@ -278,12 +217,12 @@ fn a_row_longer_than_a_packet(kind: Kind) {
     session.run("INSERT INTO other VALUES (REPEAT('o', 20000000))");
     session.run("DELETE FROM other");
     session.run(&format!(
-        "INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES ({}, 'k', REPEAT('z', 800000))",
+        "INSERT INTO outbox (aggregatetype, aggregateid, payload) VALUES ({}, 'k', REPEAT('z', 17000000))",
         quote(&case.kind("A"))
     ));
     session.run(&case.insert_sql("A", "k", "last"));
     let records = case.consume("A", 2, 30);
-    assert_eq!((records[0].text().len(), records[1].text().as_str()), (800_000, "last"));
+    assert_eq!((records[0].text().len(), records[1].text().as_str()), (17_000_000, "last"));
 }
 
 /// Every setting that would lose rows is named at the first start.

@@ -12,6 +12,7 @@ usage: mysql.sh fetch KIND                      fetch and unpack the server, mak
        mysql.sh kill DIR                        end it at once, as in a crash
        mysql.sh wipe DIR                        end it and delete the data
        mysql.sh sql KIND DIR < FILE             statements as root over the socket
+       mysql.sh binlog KIND DIR                 the whole binary log, as the server's own tool prints it
 KIND is mysql (9.7, of Debian sid), mariadb-10.11 (bookworm) or mariadb-11.8 (trixie). OPTION is passed on to the server.
 DIR gets db/, binlog/, server.log, sock, pid. TLS is on: the template's ca.pem has signed a certificate for "localhost".
 Users, all with password "pw": tester may do everything; cdc has the rights that the relay needs; cdc_native (MariaDB:
@@ -147,6 +148,12 @@ sql() { # DIR
   "$root/run" "$client" --no-defaults --socket="$dir/sock" --user=root "$@"
 }
 
+binlog() { # DIR
+  local tool=usr/bin/mysqlbinlog
+  [[ $kind == mysql ]] || tool=usr/bin/mariadb-binlog
+  "$root/run" "$tool" --no-defaults --base64-output=DECODE-ROWS -vv "$1"/binlog/bin.[0-9][0-9][0-9][0-9][0-9][0-9]
+}
+
 start() { # PORT [OPTION...]
   fetch
   mkdir -p "$dir"
@@ -176,6 +183,7 @@ case $cmd in
   fetch) kind_of "$1"; fetch ;;
   start) [[ $# -ge 3 ]] || { usage >&2; exit 2; }; kind_of "$1"; mkdir -p "$2"; dir=$(cd "$2" && pwd); shift 2; start "$@" ;;
   sql) kind_of "$1"; shift; sql "$@" ;;
+  binlog) kind_of "$1"; binlog "$2" ;;
   stop) stop "$1" 60 ;;
   kill) end "$1" ;;
   wipe) end "$1"; rm -rf "$1" ;;

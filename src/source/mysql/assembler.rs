@@ -11,12 +11,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use tracing::debug;
-
-use super::events::{self, FLAG_ARTIFICIAL, HEADER_BYTES, Header, kind};
+use super::events::{self, HEADER_BYTES, Header, kind};
+use super::gtid_set;
 use super::layout::{Layout, Wanted, inflate};
+use super::open::Open;
 use super::payload::Payload;
+use super::place::Place;
 use super::prepared::{Held, Prepared};
 use super::statement::{Statement, classify, mentions};
 use super::table_map::{table_map, table_name};
@@ -24,26 +24,21 @@ use super::trouble::{Trouble, pass_over};
 use super::wire::Malformed;
 use crate::change::{Batch, Ignored, Item};
 use crate::config::TableName;
-use crate::gtid::{Gtid, Gtids};
+use crate::gtid::{Gtid, Gtids, MysqlGtids};
 use crate::position::{BinlogPosition, Position};
 use crate::state::Reason;
+use bytes::Bytes;
 
 /// More tables than this are mostly those of the past.
 const MAX_TABLES: usize = 10_000;
 
-/// The transaction that is being read.
-#[derive(Debug)]
-struct Open {
-    gtid: Gtid,
-    commit_ts_us: i64,
-    /// Whether its beginning was handed over.
-    is_begun: bool,
-    /// One statement follows, and nothing that ends it.
-    is_standalone: bool,
-    /// BEGIN, or what stands for it, was read.
-    is_framed: bool,
-    /// Rows are held until the transaction is committed by another one.
-    holds: Option<Vec<Held>>,
+/// How the log is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reading {
+    /// Transactions need no GTIDs: the position is a place in the server's files.
+    pub by_place: bool,
+    /// Reading goes on behind what this instance has published before.
+    pub is_resumed: bool,
 }
 
 /// What is known of a table by its number.
@@ -59,9 +54,11 @@ pub(super) struct Assembler {
     /// Whether names of schemas and tables have no case.
     ignores_case: bool,
     wanted: Wanted,
+    reading: Reading,
+    /// Read by place they are not known before a file begins with them; empty until then.
     gtids: Gtids,
-    file: String,
-    offset: u64,
+    has_gtids: bool,
+    place: Place,
     has_checksums: Option<bool>,
     tables: HashMap<u64, Table>,
     open: Option<Open>,
@@ -73,14 +70,22 @@ pub(super) struct Assembler {
 
 impl Assembler {
     /// Begins behind the transactions of `begin`.
-    pub(super) fn new(outboxes: Vec<TableName>, ignores_case: bool, wanted: Wanted, begin: &BinlogPosition) -> Self {
+    pub(super) fn new(
+        outboxes: Vec<TableName>,
+        ignores_case: bool,
+        wanted: Wanted,
+        begin: &BinlogPosition,
+        reading: Reading,
+    ) -> Self {
+        let gtids = if reading.by_place { Gtids::Mysql(MysqlGtids::default()) } else { begin.gtids.clone() };
         Self {
             outboxes,
             ignores_case,
             wanted,
-            gtids: begin.gtids.clone(),
-            file: begin.file.clone(),
-            offset: begin.offset,
+            reading,
+            gtids,
+            has_gtids: !reading.by_place,
+            place: Place::new(begin),
             has_checksums: None,
             tables: HashMap::new(),
             open: None,
@@ -94,14 +99,14 @@ impl Assembler {
     pub(super) fn position(&self) -> Position {
         let place = match self.prepared.holds_back() {
             Some(place) => place.clone(),
-            None => BinlogPosition::new(self.gtids.clone(), self.file.clone(), self.offset),
+            None => self.place.position(&self.gtids),
         };
         Position::Binlog(Arc::new(place))
     }
 
     /// Where the log is being read, for a message.
     pub(super) fn place(&self) -> String {
-        format!("{}:{}", self.file, self.offset)
+        self.place.to_string()
     }
 
     /// Hands over how far the log was read, if it was and no transaction is open.
@@ -148,19 +153,8 @@ impl Assembler {
             Some(false) => event,
         };
         let body = event.slice_ref(content.get(HEADER_BYTES..).unwrap_or_default());
-        self.count(&header);
+        self.place.count(&header);
         self.dispatch(&header, &body, batch)
-    }
-
-    /// Moves the offset behind an event.
-    fn count(&mut self, header: &Header) {
-        let is_none = matches!(header.kind, kind::ROTATE | kind::HEARTBEAT | kind::HEARTBEAT_V2);
-        if is_none || header.flags & FLAG_ARTIFICIAL != 0 {
-            return;
-        }
-        // some servers leave positions out inside of transactions, and none has more than 32 bits
-        let counted = self.offset.saturating_add(u64::from(header.length));
-        self.offset = if header.end == 0 { counted } else { nearest(counted, header.end) };
     }
 
     fn dispatch(&mut self, header: &Header, body: &Bytes, batch: &mut Batch) -> Result<(), Trouble> {
@@ -180,6 +174,12 @@ impl Assembler {
             | kind::MARIADB_DELETE_ROWS_V1_COMPRESSED
             | kind::MARIADB_DELETE_ROWS_COMPRESSED => self.ignored(body, Ignored::Delete, batch),
             kind::GTID | kind::GTID_TAGGED => self.mysql_begins(header, body),
+            kind::ANONYMOUS_GTID if self.reading.by_place => self.mysql_begins(header, body),
+            kind::PREVIOUS_GTIDS if self.reading.by_place => {
+                self.gtids = Gtids::Mysql(gtid_set::decode(body)?);
+                self.has_gtids = true;
+                Ok(())
+            }
             kind::MARIADB_GTID => self.mariadb_begins(header, body),
             kind::XID => self.complete(batch),
             kind::XA_PREPARE => self.prepare(body, batch),
@@ -206,13 +206,9 @@ impl Assembler {
     }
 
     fn rotate(&mut self, body: &[u8]) -> Result<(), Trouble> {
-        let rotate = events::rotate(body)?;
-        let file = std::str::from_utf8(rotate.file).map_err(|_| Malformed::new("a file's name is not UTF-8"))?;
-        if self.file != file {
-            debug!(file, "the log goes on in another file");
-        }
-        file.clone_into(&mut self.file);
-        self.offset = rotate.offset;
+        self.place.rotate(body)?;
+        // else the position would stay in a file that is purged while nothing is written
+        self.has_moved |= self.reading.by_place;
         Ok(())
     }
 
@@ -295,14 +291,18 @@ impl Assembler {
     }
 
     fn mysql_begins(&mut self, header: &Header, body: &[u8]) -> Result<(), Trouble> {
-        let begin =
-            if header.kind == kind::GTID { events::mysql_gtid(body)? } else { events::mysql_gtid_tagged(body)? };
+        let begin = match header.kind {
+            kind::GTID_TAGGED => events::mysql_gtid_tagged(body)?,
+            _ => events::mysql_gtid(body)?,
+        };
+        let is_anonymous = header.kind == kind::ANONYMOUS_GTID;
         let commit_ts_us = match i64::try_from(begin.commit_ts_us) {
             Ok(known) if known > 0 => known,
             _ => i64::from(header.timestamp) * 1_000_000,
         };
         self.begins(Open {
-            gtid: Gtid::Mysql(begin.source, begin.number),
+            gtid: (!is_anonymous).then_some(Gtid::Mysql(begin.source, begin.number)),
+            offset: self.place.event(),
             commit_ts_us,
             is_begun: false,
             is_standalone: false,
@@ -314,7 +314,8 @@ impl Assembler {
     fn mariadb_begins(&mut self, header: &Header, body: &[u8]) -> Result<(), Trouble> {
         let begin = events::mariadb_gtid(body, header.server)?;
         self.begins(Open {
-            gtid: Gtid::Mariadb(begin.gtid),
+            gtid: Some(Gtid::Mariadb(begin.gtid)),
+            offset: self.place.event(),
             commit_ts_us: i64::from(header.timestamp) * 1_000_000,
             is_begun: false,
             is_standalone: begin.is_standalone,
@@ -387,18 +388,14 @@ impl Assembler {
 
     /// The open transaction has ended.
     fn complete(&mut self, batch: &mut Batch) -> Result<(), Trouble> {
-        let Some(open) = self.open.take() else {
+        let Some(mut open) = self.open.take() else {
             return Err(Malformed::new("a transaction ends that has not begun").into());
         };
-        self.gtids.add(&open.gtid);
-        if let Some(holds) = open.holds {
-            // committed in one phase: nothing else decides
-            let mut begun = Open { is_begun: open.is_begun, holds: None, gtid: open.gtid, ..open };
-            for held in holds {
-                begun.begin(batch);
-                held.hand_over(batch)?;
-            }
-            return self.end(begun.is_begun, batch);
+        self.count_in(open.gtid.as_ref());
+        // committed in one phase: nothing else decides
+        for held in open.holds.take().unwrap_or_default() {
+            open.begin(batch);
+            held.hand_over(batch)?;
         }
         self.end(open.is_begun, batch)
     }
@@ -418,17 +415,17 @@ impl Assembler {
         if is_one_phase {
             return self.complete(batch);
         }
-        let before = BinlogPosition::new(self.gtids.clone(), self.file.clone(), self.offset);
         let Some(open) = self.open.take() else {
             return Err(Malformed::new("a transaction is prepared that has not begun").into());
         };
+        let before = self.place.position_at(&self.gtids, open.offset);
         // MySQL's sets may have gaps: this transaction is asked for again until it is decided
         let waits = match &open.gtid {
-            gtid @ Gtid::Mysql(..) => Some(gtid.clone()),
-            Gtid::Mariadb(_) => None,
+            Some(Gtid::Mysql(..)) if !self.reading.by_place => open.gtid.clone(),
+            _ => None,
         };
         if waits.is_none() {
-            self.gtids.add(&open.gtid);
+            self.count_in(open.gtid.as_ref());
         }
         self.prepared.add(xid, waits, open.holds.unwrap_or_default(), before);
         self.end(open.is_begun, batch)
@@ -440,18 +437,22 @@ impl Assembler {
             return Err(Malformed::new("a prepared transaction is decided outside of a transaction").into());
         };
         let prepared = self.prepared.take(xid);
-        if is_commit && prepared.is_none() {
+        // where GTIDs have no gaps the position waits before what is prepared, so what it has passed was published
+        let has_gaps = !self.reading.by_place && matches!(open.gtid, Some(Gtid::Mysql(..)));
+        let was_published = self.reading.is_resumed && !has_gaps;
+        if is_commit && prepared.is_none() && !was_published {
             return Err(Trouble::new(
                 Reason::LogNotUnderstood,
                 "an XA transaction was committed that was prepared before the position where reading began: its rows, if it \
                  wrote to the outbox, are not known",
                 "see whether it wrote to the outbox, have the application write its events again, and go on with outboxd \
-                 resume --from now",
+                 resume --from now; a first start waits for such transactions where the user may run XA RECOVER (on MySQL: \
+                 XA_RECOVER_ADMIN)",
             ));
         }
         if let Some(prepared) = prepared {
-            if let Some(gtid) = &prepared.gtid {
-                self.gtids.add(gtid);
+            if prepared.gtid.is_some() {
+                self.count_in(prepared.gtid.as_ref());
             }
             if is_commit {
                 for held in prepared.rows {
@@ -460,25 +461,20 @@ impl Assembler {
                 }
             }
         }
-        self.gtids.add(&open.gtid);
+        self.count_in(open.gtid.as_ref());
         self.end(open.is_begun, batch)
     }
-}
 
-impl Open {
-    /// Hands over the beginning, once.
-    fn begin(&mut self, batch: &mut Batch) {
-        if !self.is_begun {
-            self.is_begun = true;
-            batch.push(Item::Begin { commit_ts_us: self.commit_ts_us });
+    /// Counts a transaction among those that were read.
+    fn count_in(&mut self, gtid: Option<&Gtid>) {
+        match gtid {
+            Some(gtid) if self.has_gtids => self.gtids.add(gtid),
+            Some(_) => {}
+            // from here on a set would not say all that was read
+            None => {
+                self.gtids = Gtids::Mysql(MysqlGtids::default());
+                self.has_gtids = false;
+            }
         }
     }
-}
-
-/// The offset with these low 32 bits that is nearest to what was counted.
-fn nearest(counted: u64, low: u32) -> u64 {
-    const SPAN: u64 = 1 << 32;
-    let base = (counted & !(SPAN - 1)) | u64::from(low);
-    let candidates = [base.checked_sub(SPAN), Some(base), base.checked_add(SPAN)];
-    candidates.into_iter().flatten().min_by_key(|candidate| candidate.abs_diff(counted)).unwrap_or(base)
 }

@@ -1,5 +1,10 @@
-//! Floating-point numbers as text: as the server prints them (MySQL source, `strings/dtoa.cc`, `my_gcvt`), and as Debezium
+//! Floating-point numbers as text: in the server's form (MySQL source, `strings/dtoa.cc`, `my_gcvt`), and as Debezium
 //! does in JSON.
+//!
+//! The server's form depends on how much room it gives a number: in documents, and where SELECT shows a column, it is
+//! enough for every digit, so only the size decides between zeros and an exponent. `CAST(… AS CHAR)` on MySQL gives less
+//! and takes the exponent earlier; that form is nowhere here. A DOUBLE or FLOAT column is read from this text again and
+//! published as Java writes it; a JSON document is published with it.
 
 use std::io::Write;
 
@@ -61,8 +66,7 @@ impl Digits {
     }
 }
 
-/// Appends a finite number as the server prints a DOUBLE. Its SELECT cuts the digits of the longest ones to a width; here
-/// all are kept.
+/// Appends a finite number as the server prints a DOUBLE.
 pub fn write_text(value: f64, out: &mut Vec<u8>) {
     server(&Digits::of(value), value.is_sign_negative(), out);
 }

@@ -5,6 +5,7 @@ use tracing::debug;
 
 use super::client::{Client, run};
 use super::error::{ClientError, ServerError, from_client};
+use super::gtid_set;
 use super::server::literal;
 use super::settings::{Flavour, MysqlSettings};
 use crate::gtid::{Gtids, MysqlGtids};
@@ -25,6 +26,15 @@ const COM_BINLOG_DUMP_GTID: u8 = 0x1E;
 /// The position of the first event of a file.
 const FIRST_EVENT: u32 = 4;
 
+/// How a server is told where to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// By the transactions that were read.
+    Gtids,
+    /// By a place in its files.
+    Place,
+}
+
 /// Asks the server for everything behind `begin`. Events follow on the connection.
 ///
 /// # Errors
@@ -33,6 +43,7 @@ pub(super) async fn begin(
     client: &mut Client,
     settings: &MysqlSettings,
     begin: &BinlogPosition,
+    way: Way,
 ) -> Result<(), SourceError> {
     let connect = &settings.connect;
     let action = "prepare for reading the binary log";
@@ -54,10 +65,12 @@ pub(super) async fn begin(
     client.command(&registration(settings)).await.map_err(failed)?;
     client.ok().await.map_err(failed)?;
     let command = match &begin.gtids {
+        _ if way == Way::Place => dump(settings.server_id, begin),
         Gtids::Mysql(set) if connect.flavour == Flavour::Mysql => dump_gtid(settings.server_id, set),
-        _ => dump(settings.server_id),
+        // MariaDB takes the position from the session
+        _ => dump(settings.server_id, &BinlogPosition::new(begin.gtids.clone(), String::new(), 0)),
     };
-    debug!(server_id = settings.server_id, position = %begin, "asking for the binary log");
+    debug!(server_id = settings.server_id, position = %begin, ?way, "asking for the binary log");
     client.command(&command).await.map_err(|error| from_client("ask for the binary log", connect, error))
 }
 
@@ -78,19 +91,21 @@ fn registration(settings: &MysqlSettings) -> Vec<u8> {
     body
 }
 
-/// MariaDB takes the position from the session.
-fn dump(server_id: u32) -> Vec<u8> {
+/// The command has 32 bits for the offset; the guard lets no larger one come here.
+fn dump(server_id: u32, begin: &BinlogPosition) -> Vec<u8> {
+    let offset = u32::try_from(begin.offset).unwrap_or(u32::MAX).max(FIRST_EVENT);
     let mut body = vec![COM_BINLOG_DUMP];
-    body.extend_from_slice(&FIRST_EVENT.to_le_bytes());
+    body.extend_from_slice(&offset.to_le_bytes());
     body.extend_from_slice(&[0; 2]);
     body.extend_from_slice(&server_id.to_le_bytes());
+    body.extend_from_slice(begin.file.as_bytes());
     body
 }
 
 fn dump_gtid(server_id: u32, done: &MysqlGtids) -> Vec<u8> {
     /// The set is in the command, not the file's name.
     const THROUGH_GTID: u16 = 4;
-    let set = encode(done);
+    let set = gtid_set::encode(done);
     let mut body = vec![COM_BINLOG_DUMP_GTID];
     body.extend_from_slice(&THROUGH_GTID.to_le_bytes());
     body.extend_from_slice(&server_id.to_le_bytes());
@@ -99,30 +114,6 @@ fn dump_gtid(server_id: u32, done: &MysqlGtids) -> Vec<u8> {
     body.extend_from_slice(&u32::try_from(set.len()).unwrap_or(u32::MAX).to_le_bytes());
     body.extend_from_slice(&set);
     body
-}
-
-/// A set as the server reads it (MySQL source, `sql/rpl_gtid_set.cc`, `Gtid_set::encode`). With tags it has another form,
-/// which servers without tags do not know, so it is used only where there is one.
-fn encode(set: &MysqlGtids) -> Vec<u8> {
-    const TAGGED: u64 = 1 << 56;
-    let has_tags = set.sources().iter().any(|(source, _)| !source.tag.is_empty());
-    let count = u64::try_from(set.sources().len()).unwrap_or_default();
-    let head = if has_tags { TAGGED | count << 8 } else { count };
-    let mut out = head.to_le_bytes().to_vec();
-    for (source, intervals) in set.sources() {
-        out.extend_from_slice(&source.uuid);
-        if has_tags {
-            // lengths below 128 are one byte, shifted by one
-            out.push(u8::try_from(source.tag.len()).unwrap_or_default() << 1);
-            out.extend_from_slice(source.tag.as_bytes());
-        }
-        out.extend_from_slice(&u64::try_from(intervals.len()).unwrap_or_default().to_le_bytes());
-        for interval in intervals {
-            out.extend_from_slice(&interval.first.to_le_bytes());
-            out.extend_from_slice(&(interval.last + 1).to_le_bytes());
-        }
-    }
-    out
 }
 
 /// What an error in the place of an event means.
@@ -151,7 +142,8 @@ pub(super) fn failure(settings: &MysqlSettings, position: Position, error: Serve
         "has purged",
         "too old",
     ];
-    let unknown = ["not in the master's binlog", "more gtids than", "diverged", "alternate future"];
+    let unknown =
+        ["not in the master's binlog", "more gtids than", "diverged", "alternate future", "position > file size"];
     let reason = if says(&gone) {
         Reason::LogPurged
     } else if says(&unknown) {
@@ -170,21 +162,4 @@ pub(super) fn failure(settings: &MysqlSettings, position: Position, error: Serve
         gap: Some(Gap { from: Some(position), to: None }),
         hint: settings.leave_hint(),
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sets_are_encoded_with_ends_that_are_not_included() {
-        let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
-        let plain = encode(&format!("{uuid}:1-5:7").parse().unwrap());
-        assert_eq!((plain.len(), &plain[..8]), (8 + 16 + 8 + 32, [1, 0, 0, 0, 0, 0, 0, 0].as_slice()));
-        assert_eq!(plain[24..40], [2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(plain[40..48], [6, 0, 0, 0, 0, 0, 0, 0]);
-        let tagged = encode(&format!("{uuid}:1-5,{uuid}:ab:7").parse().unwrap());
-        assert_eq!(tagged[..8], [0, 2, 0, 0, 0, 0, 0, 1]);
-        assert_eq!((tagged[24], tagged.len()), (0, 8 + (16 + 1 + 8 + 16) + (16 + 3 + 8 + 16)));
-    }
 }

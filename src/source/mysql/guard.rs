@@ -7,33 +7,61 @@ use std::sync::Arc;
 
 use tracing::info;
 
+use super::dump::Way;
 use super::server::Server;
 use super::settings::MysqlSettings;
 use crate::gtid::Gtids;
 use crate::position::{BinlogPosition, Position};
-use crate::sink::positions::{FORMAT, PositionRecord};
+use crate::sink::positions::{FORMAT, PositionRecord, SourceIdentity};
 use crate::source::{SourceError, Terminal};
 use crate::state::{Gap, Reason};
+
+/// Where reading begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Begin {
+    pub place: BinlogPosition,
+    pub way: Way,
+}
+
+impl Begin {
+    /// Behind all that the server has.
+    pub(super) fn at_end(server: &Server) -> Self {
+        let way = if server.has_gtids() { Way::Gtids } else { Way::Place };
+        Self { place: server.end.clone(), way }
+    }
+}
 
 /// Compares the server with the record; gives the position to go on from.
 ///
 /// # Errors
 /// The state that says what is different, with the range in which events may be missing.
-pub(super) fn verify(
-    server: &Server,
-    settings: &MysqlSettings,
-    record: &PositionRecord,
-) -> Result<BinlogPosition, SourceError> {
-    let identity = server.identity();
-    let end = |reason, message: String| {
+pub(super) fn verify(server: &Server, settings: &MysqlSettings, record: &PositionRecord) -> Result<Begin, SourceError> {
+    judge(server, record).map_err(|(reason, message)| {
         let to = Position::Binlog(Arc::new(server.end.clone()));
-        Err(SourceError::Terminal(Box::new(Terminal {
+        SourceError::Terminal(Box::new(Terminal {
             reason,
             message,
             gap: Some(Gap { from: Some(record.position.clone()), to: Some(to) }),
             hint: settings.leave_hint(),
-        })))
-    };
+        }))
+    })
+}
+
+/// What was published and the server does not yet count as committed: it sends transactions a moment before, and with
+/// semi-synchronous replication long before.
+pub(super) fn pending(server: &Server, record: &PositionRecord) -> Option<String> {
+    let is_same = server.identity() == record.source && server.has_gtids();
+    match (&record.position.binlog()?.gtids, &server.end.gtids) {
+        (Gtids::Mysql(published), Gtids::Mysql(present)) if is_same => {
+            Some(published.without(present)).filter(|set| !set.is_empty()).map(|set| set.to_string())
+        }
+        _ => None,
+    }
+}
+
+fn judge(server: &Server, record: &PositionRecord) -> Result<Begin, (Reason, String)> {
+    let identity = server.identity();
+    let end = |reason, message| Err((reason, message));
     let other = || {
         format!(
             "the server is {}, and the instance published from {} before",
@@ -45,8 +73,16 @@ pub(super) fn verify(
     let is_same = identity == record.source;
     let is_same_kind = std::mem::discriminant(&identity) == std::mem::discriminant(&record.source);
     let is_empty = published.gtids.is_empty();
-    if !is_same_kind || (!is_same && is_empty) {
+    if !is_same_kind {
         return end(Reason::OtherServer, other());
+    }
+    if !is_same && (is_empty || !server.has_gtids()) {
+        let words = "without GTIDs the place in its log means nothing to another server";
+        return end(Reason::OtherServer, format!("{}: {words}", other()));
+    }
+    let is_mysql = matches!(identity, SourceIdentity::Mysql { .. });
+    if is_mysql && (is_empty || !server.has_gtids()) {
+        return by_place(server, published).map(|place| Begin { place, way: Way::Place });
     }
     let missing = match (&published.gtids, &server.end.gtids) {
         (Gtids::Mysql(published), Gtids::Mysql(present)) => {
@@ -70,13 +106,7 @@ pub(super) fn verify(
         return end(reason, format!("the server does not have transactions {missing}, which were published: {words}"));
     }
     if is_same && is_reset(published, &server.end) {
-        return end(
-            Reason::ServerBehind,
-            format!(
-                "the server's log ends at {}:{}, but what is before {}:{} was published: its binary log was reset",
-                server.end.file, server.end.offset, published.file, published.offset
-            ),
-        );
+        return end(Reason::ServerBehind, reset(published, &server.end));
     }
     if let (Gtids::Mysql(done), Some(purged)) = (&published.gtids, server.purged()) {
         let lost = purged.without(done);
@@ -91,7 +121,48 @@ pub(super) fn verify(
         info!(server = identity.server(), "the server is another one than before, and has all that was published");
     }
     let gtids = if is_empty { server.no_gtids() } else { published.gtids.clone() };
-    Ok(BinlogPosition::new(gtids, published.file.clone(), published.offset))
+    Ok(Begin { place: BinlogPosition::new(gtids, published.file.clone(), published.offset), way: Way::Gtids })
+}
+
+/// Finds a place in the server's own files. That they were made anew, and have grown beyond it since, is noticed only if
+/// no event begins there.
+fn by_place(server: &Server, published: &BinlogPosition) -> Result<BinlogPosition, (Reason, String)> {
+    if is_reset(published, &server.end) {
+        return Err((Reason::ServerBehind, reset(published, &server.end)));
+    }
+    let BinlogPosition { file, offset, .. } = published;
+    let begin = |file: &str, offset| BinlogPosition::new(server.no_gtids(), file.to_owned(), offset);
+    let mut later = server.logs().iter().skip_while(|(present, _)| present != file);
+    let place = match (later.next(), later.next()) {
+        // with GTIDs the files were not asked for
+        (None, _) if server.logs().is_empty() => begin(file, *offset),
+        (None, _) => {
+            let oldest = server.logs().first().map_or("none", |(oldest, _)| oldest.as_str());
+            let message = format!("the server no longer has file {file} of its binary log; the oldest is {oldest}");
+            return Err((Reason::LogPurged, message));
+        }
+        (Some((_, length)), _) if length < offset => {
+            let message = format!("file {file} of the server's binary log has {length} bytes, and {offset} were read");
+            return Err((Reason::ServerBehind, message));
+        }
+        (Some((_, length)), Some((next, _))) if length == offset => {
+            const FIRST_EVENT: u64 = 4;
+            begin(next, FIRST_EVENT)
+        }
+        _ => begin(file, *offset),
+    };
+    if u32::try_from(place.offset).is_err() {
+        let message = format!("reading cannot begin at {file}:{offset}: a server is told 32 bits of an offset");
+        return Err((Reason::LogNotUnderstood, message));
+    }
+    Ok(place)
+}
+
+fn reset(published: &BinlogPosition, end: &BinlogPosition) -> String {
+    format!(
+        "the server's log ends at {}:{}, but what is before {}:{} was published: its binary log was reset",
+        end.file, end.offset, published.file, published.offset
+    )
 }
 
 /// Where the stream goes on after what stood in the tables was read.
@@ -102,7 +173,7 @@ pub(super) fn begin(
     server: &Server,
     settings: &MysqlSettings,
     begin: &Arc<BinlogPosition>,
-) -> Result<BinlogPosition, SourceError> {
+) -> Result<Begin, SourceError> {
     let position = Position::Binlog(Arc::clone(begin));
     let record = PositionRecord {
         version: FORMAT,
@@ -130,7 +201,6 @@ mod tests {
     use super::*;
     use crate::config::secret::Secret;
     use crate::config::{Config, MysqlConfig};
-    use crate::sink::positions::SourceIdentity;
     use crate::source::mysql::settings::Flavour;
 
     const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
@@ -150,10 +220,10 @@ mod tests {
     /// The verdict on a server that ends at `end` and has lost `purged`.
     fn judge(server: &str, end: &str, purged: &str, record: &PositionRecord) -> Result<String, Reason> {
         let replaced = |text: &str| text.replace('A', A).replace('B', B);
-        let variables = [("server_uuid", server), ("gtid_purged", &replaced(purged))];
+        let variables = [("server_uuid", server), ("gtid_purged", &replaced(purged)), ("gtid_mode", "ON")];
         let server = Server::sample(Flavour::Mysql, &variables, replaced(end).parse().unwrap());
         verify(&server, &settings(Flavour::Mysql), record)
-            .map(|begin| begin.to_string())
+            .map(|begin| begin.place.to_string())
             .map_err(|error| error.reason())
     }
 
@@ -193,6 +263,34 @@ mod tests {
         assert!(judge("one", "A:1-5@bin.000001:900", "", &empty).is_ok());
         let mariadb = record(SourceIdentity::Mariadb { server: 1 }, "0-1-5@bin.000001:4");
         assert_eq!(judge("one", "A:1-5@bin.000001:900", "", &mariadb), Err(Reason::OtherServer));
+    }
+
+    #[test]
+    fn a_place_in_the_files_is_enough_on_the_same_server() {
+        let judge = |server: &str, end: &str, logs: &[(&str, u64)], place: &str| {
+            let record = record(SourceIdentity::Mysql { server: "one".to_owned() }, place);
+            let variables = [("server_uuid", server), ("gtid_mode", "OFF")];
+            let server = Server::sample(Flavour::Mysql, &variables, end.parse().unwrap()).with_logs(logs);
+            verify(&server, &settings(Flavour::Mysql), &record)
+                .map(|begin| (begin.place.to_string(), begin.way))
+                .map_err(|error| error.reason())
+        };
+        let logs = [("bin.000003", 900), ("bin.000004", 5_000_000_000), ("bin.000005", 700)];
+        let end = "@bin.000005:700";
+        let found = |place: &str| Ok((place.to_owned(), Way::Place));
+        assert_eq!(judge("one", end, &logs, "@bin.000003:157"), found("@bin.000003:157"));
+        // GTIDs were switched off since
+        let had_gtids = format!("{A}:1-5@bin.000003:157");
+        assert_eq!(judge("one", end, &logs, &had_gtids), found("@bin.000003:157"));
+        assert_eq!(judge("one", end, &logs, "@bin.000003:900"), found("@bin.000004:4"));
+        assert_eq!(judge("one", end, &logs, "@bin.000004:5000000000"), found("@bin.000005:4"));
+        assert_eq!(judge("one", end, &logs, "@bin.000005:700"), found("@bin.000005:700"));
+        assert_eq!(judge("one", end, &logs, "@bin.000004:4999999999"), Err(Reason::LogNotUnderstood));
+        assert_eq!(judge("one", end, &logs, "@bin.000003:901"), Err(Reason::ServerBehind));
+        assert_eq!(judge("one", end, &logs, "@bin.000002:157"), Err(Reason::LogPurged));
+        assert_eq!(judge("one", end, &logs, "@bin.000005:701"), Err(Reason::ServerBehind));
+        assert_eq!(judge("one", end, &logs, "@bin.000006:4"), Err(Reason::ServerBehind));
+        assert_eq!(judge("two", end, &logs, "@bin.000003:157"), Err(Reason::OtherServer));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! The server keeps nothing for its readers: the position is the relay's own, and what was purged before it was read is
 //! gone. Files that decode are pure: `wire`, `events`, `table_map`, `layout`, `value`, `temporal`, `decimal`, `double`,
-//! `charset`, `jsonb`, `statement`, `payload`, `assembler`.
+//! `charset`, `jsonb`, `statement`, `payload`, `gtid_set`, `assembler`.
 
 mod assembler;
 mod auth;
@@ -18,12 +18,15 @@ pub mod double;
 mod dump;
 mod error;
 mod events;
+mod gtid_set;
 mod guard;
 pub mod jsonb;
 mod layout;
 mod lock;
 mod login;
+mod open;
 mod payload;
+mod place;
 mod prepared;
 #[cfg(test)]
 mod recorded;
@@ -46,8 +49,10 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use self::assembler::Assembler;
+use self::assembler::{Assembler, Reading};
 use self::client::Client;
+use self::dump::Way;
+use self::guard::Begin;
 use self::layout::Wanted;
 use self::lock::NamedLock;
 use self::server::Server;
@@ -69,7 +74,7 @@ pub fn fuzz_events(mut input: &[u8]) {
     let columns = ["id", "aggregatetype", "aggregateid", "payload", "at", "kind", "price", "raw"].map(str::to_owned);
     let wanted = Wanted { columns: columns.to_vec(), ..Wanted::default() };
     let Ok(begin) = "@bin.000001:4".parse::<BinlogPosition>() else { return };
-    let mut assembler = Assembler::new(vec![outbox], false, wanted, &begin);
+    let mut assembler = Assembler::new(vec![outbox], false, wanted, &begin, Reading::default());
     while let Some((length, rest)) = input.split_first_chunk::<2>() {
         let (event, rest) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
         input = rest;
@@ -168,15 +173,20 @@ impl Ready for Standing {
     type Stream = BinlogSource;
 
     async fn begin(self, record: Option<&PositionRecord>) -> Result<Begun<BinlogSource>, SourceError> {
-        let Self { settings, mut client, server, wanted, lock, begin } = self;
+        let Self { settings, mut client, mut server, wanted, lock, begin } = self;
+        if let Some(pending) = record.and_then(|record| guard::pending(&server, record)) {
+            server.wait_for(&mut client, &settings, &pending).await?;
+        }
         let begin = match (record, begin) {
             (Some(record), _) => guard::verify(&server, &settings, record)?,
             (None, Some(Position::Binlog(begin))) => guard::begin(&server, &settings, &begin)?,
-            (None, _) => server.end.clone(),
+            (None, _) => Begin::at_end(&server),
         };
-        dump::begin(&mut client, &settings, &begin).await?;
+        let Begin { place: begin, way } = begin;
+        dump::begin(&mut client, &settings, &begin, way).await?;
         info!(server = server.identity().server(), version = server.version, position = %begin, "streaming begins");
-        let assembler = Assembler::new(settings.tables.clone(), server.ignores_case(), wanted, &begin);
+        let reading = Reading { by_place: way == Way::Place, is_resumed: record.is_some() };
+        let assembler = Assembler::new(settings.tables.clone(), server.ignores_case(), wanted, &begin, reading);
         let position = Position::Binlog(Arc::new(begin));
         let stream = BinlogSource { client, assembler, settings, lock, handed_over: position.clone() };
         Ok(Begun { stream, identity: server.identity(), position })

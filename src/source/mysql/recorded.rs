@@ -6,13 +6,12 @@
 
 use bytes::Bytes;
 
-use super::assembler::Assembler;
-use super::events::{HEADER_BYTES, Header};
+use super::assembler::{Assembler, Reading};
+use super::events::{HEADER_BYTES, Header, kind};
 use super::layout::Wanted;
 use super::trouble::Trouble;
 use crate::change::{Batch, Item, Value};
 use crate::config::TableName;
-use crate::position::BinlogPosition;
 
 const LOGS: [(&str, &[u8]); 3] = [
     ("mysql-9.7", include_bytes!("../../../tests/data/mysql-9.7.binlog")),
@@ -21,10 +20,14 @@ const LOGS: [(&str, &[u8]); 3] = [
 ];
 
 fn assembler() -> Assembler {
+    assembler_of(Reading::default())
+}
+
+fn assembler_of(reading: Reading) -> Assembler {
     let outbox = TableName { schema: "app".to_owned(), table: "outbox".to_owned() };
     let columns = ["id", "aggregateid", "payload", "at", "kind", "price", "raw"].map(str::to_owned);
-    let begin: BinlogPosition = "@bin.000001:4".parse().unwrap();
-    Assembler::new(vec![outbox], false, Wanted { columns: columns.to_vec(), ..Wanted::default() }, &begin)
+    let wanted = Wanted { columns: columns.to_vec(), ..Wanted::default() };
+    Assembler::new(vec![outbox], false, wanted, &"@bin.000001:4".parse().unwrap(), reading)
 }
 
 /// The events of a file, behind its four bytes.
@@ -184,4 +187,47 @@ fn unknown_events_stop_by_name() {
     for kind in [3, 5, 13, 14, 17, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164] {
         assert_eq!(verdict(kind, 0), Ok(()), "{kind}");
     }
+}
+
+/// An XA transaction is committed that was prepared before the beginning. Where the position cannot leave it out, it has
+/// waited for it, so what it has passed was published; else nothing is known of its rows.
+#[test]
+fn what_was_prepared_before_the_beginning_was_published_or_is_an_error() {
+    for (name, log) in LOGS {
+        let events = events(log);
+        let kinds: Vec<u8> = events.iter().map(|event| Header::read(event).unwrap().kind).collect();
+        let prepared = kinds.iter().position(|found| *found == kind::XA_PREPARE).unwrap();
+        let is_begin = |found: &u8| matches!(*found, kind::GTID | kind::GTID_TAGGED | kind::MARIADB_GTID);
+        let begun = kinds[..prepared].iter().rposition(is_begin).unwrap();
+        let read = |reading: Reading| {
+            let mut assembler = assembler_of(reading);
+            let mut batch = Batch::default();
+            let rest = events[..begun].iter().chain(&events[prepared + 1..]);
+            rest.map(|event| take(&mut assembler, event, &mut batch))
+                .find_map(Result::err)
+                .map(|trouble| trouble.message)
+        };
+        let reading = |by_place, is_resumed| read(Reading { by_place, is_resumed });
+        assert!(reading(false, false).unwrap().contains("XA transaction"), "{name}");
+        assert_eq!(reading(false, true).is_some(), name.starts_with("mysql"), "{name}");
+        if name.starts_with("mysql") {
+            assert!(reading(true, false).unwrap().contains("XA transaction"));
+            assert_eq!(reading(true, true), None);
+        }
+    }
+}
+
+/// Read by place a file's beginning says which transactions are before it, and the set grows from there.
+#[test]
+fn a_place_becomes_a_set_at_the_beginning_of_a_file() {
+    let (_, log) = LOGS[0];
+    let shown = |by_place| {
+        let mut assembler = assembler_of(Reading { by_place, is_resumed: false });
+        for event in events(log) {
+            take(&mut assembler, &event, &mut Batch::default()).unwrap();
+        }
+        assembler.position().to_string()
+    };
+    assert_eq!(shown(true), shown(false));
+    assert!(shown(true).contains(":tag1:1@bin.000002:4"), "{}", shown(true));
 }

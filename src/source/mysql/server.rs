@@ -8,7 +8,7 @@ use super::error::{grants, refuse};
 use super::layout::{Special, SpecialKind};
 use super::settings::{Flavour, MysqlSettings};
 use crate::change::ColumnType;
-use crate::config::TableName;
+use crate::config::{Start, TableName};
 use crate::finding::Finding;
 use crate::gtid::{Gtids, MariadbGtids, MysqlGtids};
 use crate::position::BinlogPosition;
@@ -44,11 +44,17 @@ pub(super) struct Server {
     variables: HashMap<String, String>,
     /// Where its log ends.
     pub end: BinlogPosition,
+    /// The files of its log with their lengths, oldest first; read only where the position is a place in them.
+    logs: Vec<(String, u64)>,
     /// Databases that alone are written to the log; none: all.
     only: Vec<String>,
     /// Databases that are left out of the log.
     except: Vec<String>,
 }
+
+/// How GTIDs are switched on.
+pub(super) const GTIDS_ON: &str =
+    "SET PERSIST enforce_gtid_consistency = ON; then gtid_mode by steps: OFF_PERMISSIVE, ON_PERMISSIVE, ON";
 
 /// What `SHOW BINARY LOG STATUS` says.
 struct Status {
@@ -88,15 +94,35 @@ impl Server {
         }
         let version = client.version.clone();
         let end = BinlogPosition::new(Gtids::Mysql(MysqlGtids::default()), String::new(), 0);
-        let mut server = Self { flavour, version, variables, end, only: Vec::new(), except: Vec::new() };
+        let (logs, only, except) = (Vec::new(), Vec::new(), Vec::new());
+        let mut server = Self { flavour, version, variables, end, logs, only, except };
         if server.is_on("log_bin") {
             let status = server.status(client, settings).await?;
             let gtids = server.gtids(client, settings, &status).await?;
             server.end = BinlogPosition::new(gtids, status.file, status.offset);
             server.only = status.only;
             server.except = status.except;
+            if !server.has_gtids() {
+                server.logs = server.files(client, settings).await?;
+            }
         }
         Ok(server)
+    }
+
+    /// Waits for transactions to be committed, for a few seconds, and looks where the log ends then.
+    pub(super) async fn wait_for(
+        &mut self,
+        client: &mut Client,
+        settings: &MysqlSettings,
+        gtids: &str,
+    ) -> Result<(), SourceError> {
+        const SECONDS: u32 = 5;
+        let sql = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET({}, {SECONDS})", literal(gtids));
+        run(client, &settings.connect, "wait for transactions that are being committed", &sql).await?;
+        let status = self.status(client, settings).await?;
+        let gtids = self.gtids(client, settings, &status).await?;
+        self.end = BinlogPosition::new(gtids, status.file, status.offset);
+        Ok(())
     }
 
     /// Where the log ends, and what is kept out of it.
@@ -121,6 +147,16 @@ impl Server {
         Ok(Status { file, offset: offset?, only: list(only), except: list(except), gtids })
     }
 
+    /// The files of the log.
+    async fn files(&self, client: &mut Client, settings: &MysqlSettings) -> Result<Vec<(String, u64)>, SourceError> {
+        let rows = run(client, &settings.connect, "list the binary logs", "SHOW BINARY LOGS").await?;
+        let file = |row: TextRow| {
+            let mut texts = texts(row).into_iter();
+            Some((texts.next()?, texts.next()?.parse().ok()?))
+        };
+        Ok(rows.into_iter().filter_map(file).collect())
+    }
+
     /// The identifiers that belong to the place.
     async fn gtids(
         &self,
@@ -129,6 +165,9 @@ impl Server {
         status: &Status,
     ) -> Result<Gtids, SourceError> {
         let not_read = |error| unreachable("the server's GTIDs cannot be read", error);
+        if !self.has_gtids() {
+            return Ok(self.no_gtids());
+        }
         if self.flavour == Flavour::Mysql {
             return status.gtids.replace('\n', "").parse().map(Gtids::Mysql).map_err(not_read);
         }
@@ -142,7 +181,14 @@ impl Server {
     #[cfg(test)]
     pub(super) fn sample(flavour: Flavour, variables: &[(&str, &str)], end: BinlogPosition) -> Self {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Self { flavour, version: "9.0".to_owned(), variables, end, only: Vec::new(), except: Vec::new() }
+        let (logs, only, except) = (Vec::new(), Vec::new(), Vec::new());
+        Self { flavour, version: "9.0".to_owned(), variables, end, logs, only, except }
+    }
+
+    /// The same with these files.
+    #[cfg(test)]
+    pub(super) fn with_logs(self, logs: &[(&str, u64)]) -> Self {
+        Self { logs: logs.iter().map(|(file, length)| ((*file).to_owned(), *length)).collect(), ..self }
     }
 
     pub(super) fn variable(&self, name: &str) -> &str {
@@ -159,6 +205,16 @@ impl Server {
         let text = self.version.strip_prefix("5.5.5-").unwrap_or(&self.version);
         let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap_or_default());
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+    }
+
+    /// Whether every transaction has a GTID. Without them the position is a place in the server's own files.
+    pub(super) fn has_gtids(&self) -> bool {
+        self.flavour == Flavour::Mariadb || self.variable("gtid_mode").eq_ignore_ascii_case("ON")
+    }
+
+    /// The files of the log with their lengths, oldest first; empty where there are GTIDs.
+    pub(super) fn logs(&self) -> &[(String, u64)] {
+        &self.logs
     }
 
     /// Who it is.
@@ -208,32 +264,25 @@ impl Server {
             let hint = "set log_bin in the server's configuration file, and restart it";
             error("the server writes no binary log (log_bin = OFF)".to_owned(), hint.to_owned());
         }
-        let wanted: &[(&str, &str)] = match self.flavour {
-            Flavour::Mysql => &[
-                ("binlog_format", "ROW"),
-                ("binlog_row_image", "FULL"),
-                ("binlog_row_metadata", "FULL"),
-                ("gtid_mode", "ON"),
-            ],
-            Flavour::Mariadb => {
-                &[("binlog_format", "ROW"), ("binlog_row_image", "FULL"), ("binlog_row_metadata", "FULL")]
-            }
-        };
+        let wanted = [("binlog_format", "ROW"), ("binlog_row_image", "FULL"), ("binlog_row_metadata", "FULL")];
         for (name, value) in wanted {
             let present = self.variable(name);
             // a server without the variable has no other way
             if present.is_empty() || present.eq_ignore_ascii_case(value) {
                 continue;
             }
-            let hint = if *name == "gtid_mode" {
-                "SET PERSIST enforce_gtid_consistency = ON; then gtid_mode by steps: OFF_PERMISSIVE, ON_PERMISSIVE, ON"
-                    .to_owned()
-            } else {
-                let scope = if self.flavour == Flavour::Mysql { "PERSIST" } else { "GLOBAL" };
-                let too = if scope == "GLOBAL" { ", and write it into the server's configuration file" } else { "" };
-                format!("SET {scope} {name} = {value};{too}; sessions that are open keep what they have")
-            };
+            let scope = if self.flavour == Flavour::Mysql { "PERSIST" } else { "GLOBAL" };
+            let too = if scope == "GLOBAL" { ", and write it into the server's configuration file" } else { "" };
+            let hint = format!("SET {scope} {name} = {value};{too}; sessions that are open keep what they have");
             error(format!("{name} is {present}, and {value} is needed"), hint);
+        }
+        if self.is_on("log_bin") && !self.has_gtids() && settings.start == Start::Table {
+            let message = format!(
+                "gtid_mode is {}, and {} is \"table\": without GTIDs the server cannot tell which rows a snapshot holds",
+                self.variable("gtid_mode"),
+                settings.connect.option("start")
+            );
+            error(message, format!("set the option to \"now\", or {GTIDS_ON}"));
         }
         for table in &settings.tables {
             let in_list = |list: &[String]| list.contains(&table.schema);

@@ -4,7 +4,7 @@ use super::client::{Client, run};
 use super::error::grants;
 use super::guard;
 use super::lock;
-use super::server::{Server, catalog, literal, table_findings, texts};
+use super::server::{GTIDS_ON, Server, catalog, literal, table_findings, texts};
 use super::settings::MysqlSettings;
 use crate::finding::{Finding, Report};
 use crate::position::{BinlogPosition, Position};
@@ -69,7 +69,7 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// It cannot.
     pub fn serves(&self, position: &Arc<BinlogPosition>) -> Result<Position, SourceError> {
-        guard::begin(&self.server, self.settings, position).map(|place| Position::Binlog(Arc::new(place)))
+        guard::begin(&self.server, self.settings, position).map(|begin| Position::Binlog(Arc::new(begin.place)))
     }
 
     /// What is there, and everything that keeps the relay from working or may surprise later.
@@ -131,6 +131,16 @@ impl<'a> Survey<'a> {
                     server.variable("sync_binlog")
                 ),
                 "SET GLOBAL sync_binlog = 1; and write it into the server's configuration file",
+            ));
+        }
+        if !server.has_gtids() {
+            findings.push(Finding::warning(
+                format!(
+                    "gtid_mode is {}: the position is a place in this server's files, and after a failover the relay cannot go \
+                     on by itself",
+                    server.variable("gtid_mode")
+                ),
+                GTIDS_ON,
             ));
         }
         let kept = server.variable("binlog_expire_logs_seconds").parse::<u64>().unwrap_or_default();

@@ -54,8 +54,8 @@ pub(super) fn pass_over(header: &Header) -> Result<(), Trouble> {
         | kind::MARIADB_START_ENCRYPTION => Ok(()),
         kind::ANONYMOUS_GTID => Err(Trouble::new(
             Reason::LogNotUnderstood,
-            "the log holds a transaction without a GTID: gtid_mode was not ON",
-            "set gtid_mode = ON, and go on with outboxd resume --from now",
+            "the log holds a transaction without a GTID, and reading began by GTIDs: gtid_mode was changed",
+            "start the relay again: it goes on by the place in the server's files as long as gtid_mode is not ON",
         )),
         kind::INCIDENT => Err(Trouble::new(
             Reason::LogNotUnderstood,

@@ -5,6 +5,8 @@ pub(crate) mod certificates;
 pub(crate) mod config;
 pub(crate) mod issuer;
 pub(crate) mod kafka;
+pub(crate) mod ledger;
+pub(crate) mod load;
 pub(crate) mod mysql;
 pub(crate) mod outboxd;
 pub(crate) mod postgres;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, Row, Value};
 
+use super::load::{Ground, KIND, Link, Load, SPAN};
 use super::postgres::block_on;
 use super::{Config, Kafka, Outboxd, Rec, free_port, must_run, private_dir, quote, script, unique_tag, variable};
 
@@ -105,6 +106,19 @@ impl PrivateMysql {
     #[track_caller]
     pub(crate) fn stop(&self) {
         must_run(script("mysql.sh").arg("stop").arg(&self.dir));
+    }
+
+    /// Its whole binary log, as its own tool prints it.
+    #[track_caller]
+    pub(crate) fn binlog(&self) -> String {
+        must_run(script("mysql.sh").arg("binlog").arg(self.kind.script_name()).arg(&self.dir))
+    }
+
+    /// Sends a signal to the server's process.
+    #[track_caller]
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = std::fs::read_to_string(self.dir.join("pid")).unwrap();
+        assert!(super::signal(pid.trim().parse().unwrap(), name), "the server does not run");
     }
 
     #[track_caller]
@@ -267,6 +281,22 @@ impl MysqlCase {
         })
     }
 
+    /// The statement that inserts the rows `first..end` of a writer.
+    pub(crate) fn rows_sql(&self, load: &Load, writer: u64, first: u64, end: u64) -> String {
+        let verb = if load.stubborn { "INSERT IGNORE" } else { "INSERT" };
+        let row = |row: u64| {
+            let number = writer * SPAN + row;
+            format!(
+                "('00000000-0000-4000-8000-{number:012x}', {}, 'k{writer}-{}', CONCAT('{number} ', REPEAT('x', {})))",
+                quote(&self.kind(KIND)),
+                number % load.keys,
+                load.bytes - 8
+            )
+        };
+        let values: Vec<String> = (first..end).map(row).collect();
+        format!("{verb} INTO outbox (id, aggregatetype, aggregateid, payload) VALUES {}", values.join(","))
+    }
+
     /// The position that the relay has stored, as it is written.
     #[track_caller]
     pub(crate) fn stored_position(&self) -> Option<String> {
@@ -274,5 +304,48 @@ impl MysqlCase {
         let newest = records.iter().rev().find(|record| record.key.as_deref() == Some(self.tag.as_bytes()))?;
         let json: serde_json::Value = serde_json::from_slice(newest.value.as_deref()?).unwrap();
         Some(json["position"].as_str().unwrap().to_owned())
+    }
+}
+
+impl Ground for MysqlCase {
+    fn kafka(&self) -> &Kafka {
+        &self.kafka
+    }
+
+    fn topic_of_load(&self) -> String {
+        self.topic(KIND)
+    }
+
+    fn quiet_config(&self) -> Config {
+        self.config().set("log.level", "info")
+    }
+
+    fn connector(&self) -> impl Fn() -> Result<Link, String> + Clone + Send + 'static {
+        let (server, database) = (self.server.clone(), self.tag.clone());
+        move || {
+            let text = |error: mysql_async::Error| error.to_string();
+            let mut session = server.try_session().map_err(text)?;
+            session.try_run(&format!("USE {database}")).map_err(text)?;
+            Ok(Box::new(move |sql: &str| session.try_run(sql).map_err(text)))
+        }
+    }
+
+    /// In two statements; some have a part that is rolled back, and another transaction beside them that is.
+    fn transaction_sql(&self, load: &Load, writer: u64, first: u64, end: u64) -> String {
+        let middle = first.midpoint(end);
+        let rows = |first, end| self.rows_sql(load, writer, first, end) + "; ";
+        let undone = SPAN / 2 + first;
+        let undone = rows(undone, undone + 3);
+        let (part, beside) = match first / load.per_transaction % 5 {
+            1 => (format!("SAVEPOINT s; {undone}ROLLBACK TO s; "), String::new()),
+            3 => (String::new(), format!("BEGIN; {undone}ROLLBACK; ")),
+            _ => (String::new(), String::new()),
+        };
+        let (head, tail) = (if middle > first { rows(first, middle) } else { String::new() }, rows(middle, end));
+        format!("{beside}BEGIN; {head}{part}{tail}COMMIT")
+    }
+
+    fn position_text(&self) -> Option<String> {
+        self.stored_position()
     }
 }
