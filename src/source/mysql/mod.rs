@@ -43,7 +43,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use self::assembler::Assembler;
 use self::client::Client;
@@ -135,6 +135,13 @@ impl source::Connector for Connector {
         };
         let begin = if self.tables_were_read { self.behind_tables.clone() } else { None };
         if record.is_none() && begin.is_none() {
+            if settings.follows_connector {
+                let takeover = settings.command("takeover");
+                warn!(
+                    takeover,
+                    "no position is stored: if the connector has published before, stop and run this first"
+                );
+            }
             prepared::wait_for_decisions(&mut client, &settings).await?;
             if settings.start == Start::Table {
                 self.lock = Some(Arc::clone(&lock));
