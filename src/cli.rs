@@ -84,6 +84,9 @@ Shows the connector's slot and offset, asks, moves the slot behind the last tran
 (lsn_commit), and stores that position. Not needed: without it the relay goes on where the slot stands, and what the connector
 has published since its last flush comes again. Stop the connector first.
 
+MySQL and MariaDB have no slot, so there it is needed before the first start: the place in the log that the connector's offset
+names becomes the relay's position.
+
 The offset is read from Connect's offsets topic, which the worker's file or --offsets-topic names, or from a file:
 
   curl http://CONNECT:8083/connectors/NAME/offsets > offsets.json")]

@@ -1,7 +1,7 @@
-//! The offset that Kafka Connect keeps for a Debezium PostgreSQL connector, from the offsets topic or from its REST
-//! interface (`GET /connectors/NAME/offsets`).
+//! The offset that Kafka Connect keeps for a connector, from the offsets topic or from its REST interface
+//! (`GET /connectors/NAME/offsets`), and what is in that of a Debezium PostgreSQL connector.
 //!
-//! Of its fields `lsn_commit` is what counts. Debezium sets it when a transaction's COMMIT arrives, to the position of that
+//! Of those fields `lsn_commit` is what counts. Debezium sets it when a transaction's COMMIT arrives, to the position of that
 //! message, which for pgoutput is the end of the commit's record; and every record carries the value as it was when the
 //! record was made. Connect stores the offset of a record only when all records before it are acknowledged. So every
 //! transaction that ended at or before `lsn_commit` was published whole, and Debezium itself confirms the slot with this
@@ -27,16 +27,11 @@ pub struct ConnectOffset {
 }
 
 impl ConnectOffset {
-    /// Reads the value of a record of the offsets topic.
+    /// Reads the value of an offset.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(value: &[u8]) -> Result<Self, String> {
-        let json: Value = serde_json::from_slice(value).map_err(|error| format!("it is no JSON: {error}"))?;
-        Self::from_json(&json)
-    }
-
-    fn from_json(json: &Value) -> Result<Self, String> {
+    pub fn parse(json: &Value) -> Result<Self, String> {
         let Some(fields) = json.as_object() else { return Err("it is no JSON object".to_owned()) };
         let lsn = |name: &str| match fields.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -45,48 +40,49 @@ impl ConnectOffset {
                 .map(|number| Some(Lsn(number)))
                 .ok_or_else(|| format!("\"{name}\" is no position: {value}")),
         };
-        // older versions write true, newer ones the kind of snapshot
-        let in_snapshot = match fields.get("snapshot") {
-            None | Some(Value::Null) => false,
-            Some(Value::Bool(truth)) => *truth,
-            Some(Value::String(word)) => !word.eq_ignore_ascii_case("false"),
-            Some(other) => return Err(format!("\"snapshot\" is not understood: {other}")),
-        };
         Ok(Self {
             committed: lsn("lsn_commit")?,
             row: lsn("lsn")?,
             time_us: fields.get("ts_usec").and_then(Value::as_i64),
-            in_snapshot,
+            in_snapshot: in_snapshot(json)?,
         })
     }
+}
 
-    /// Finds the offset of the connector with this `topic.prefix` in an answer of the REST interface; `None` if there is
-    /// none.
-    ///
-    /// # Errors
-    /// The text is no such answer.
-    pub fn from_answer(text: &str, prefix: &str) -> Result<Option<Self>, String> {
-        let json: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
-        let Some(offsets) = json.get("offsets").and_then(Value::as_array) else {
-            return Err("it has no list \"offsets\"".to_owned());
-        };
-        let of_prefix = |entry: &&Value| entry.pointer("/partition/server").and_then(Value::as_str) == Some(prefix);
-        match offsets.iter().find(of_prefix).and_then(|entry| entry.get("offset")) {
-            None | Some(Value::Null) => Ok(None),
-            Some(offset) => Self::from_json(offset).map(Some),
-        }
+/// Whether the connector was still reading the rows that stand in the tables. Older versions write true, newer ones the
+/// kind of snapshot.
+pub(super) fn in_snapshot(offset: &Value) -> Result<bool, String> {
+    match offset.get("snapshot") {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(truth)) => Ok(*truth),
+        Some(Value::String(word)) => Ok(!word.eq_ignore_ascii_case("false")),
+        Some(other) => Err(format!("\"snapshot\" is not understood: {other}")),
     }
+}
 
-    /// Whether a record's key in the offsets topic is the connector's.
-    #[must_use]
-    pub fn is_key(key: &[u8], name: &str, prefix: &str) -> bool {
-        let Ok(Value::Array(parts)) = serde_json::from_slice(key) else { return false };
-        match parts.as_slice() {
-            [Value::String(connector), partition] => {
-                connector == name && partition.get("server").and_then(Value::as_str) == Some(prefix)
-            }
-            _ => false,
+/// Finds the offset of the connector with this `topic.prefix` in an answer of the REST interface; `None` if there is none.
+///
+/// # Errors
+/// The text is no such answer.
+pub fn from_answer(text: &str, prefix: &str) -> Result<Option<Value>, String> {
+    let json: Value = serde_json::from_str(text).map_err(|error| format!("it is no JSON: {error}"))?;
+    let Some(offsets) = json.get("offsets").and_then(Value::as_array) else {
+        return Err("it has no list \"offsets\"".to_owned());
+    };
+    let of_prefix = |entry: &&Value| entry.pointer("/partition/server").and_then(Value::as_str) == Some(prefix);
+    let offset = offsets.iter().find(of_prefix).and_then(|entry| entry.get("offset"));
+    Ok(offset.filter(|offset| !offset.is_null()).cloned())
+}
+
+/// Whether a record's key in the offsets topic is the connector's.
+#[must_use]
+pub fn is_key(key: &[u8], name: &str, prefix: &str) -> bool {
+    let Ok(Value::Array(parts)) = serde_json::from_slice(key) else { return false };
+    match parts.as_slice() {
+        [Value::String(connector), partition] => {
+            connector == name && partition.get("server").and_then(Value::as_str) == Some(prefix)
         }
+        _ => false,
     }
 }
 
@@ -98,14 +94,18 @@ mod tests {
     const STREAMING: &str = "{\"lsn_proc\":27262976,\"messageType\":\"INSERT\",\"lsn_commit\":27262720,\"lsn\":27262976,\
                              \"txId\":744,\"ts_usec\":1767323045678901}";
 
+    fn parse(text: &str) -> Result<ConnectOffset, String> {
+        ConnectOffset::parse(&serde_json::from_str(text).unwrap())
+    }
+
     #[test]
     fn offsets_are_read() {
-        let offset = ConnectOffset::parse(STREAMING.as_bytes()).unwrap();
+        let offset = parse(STREAMING).unwrap();
         assert_eq!((offset.committed, offset.row), (Some(Lsn(27_262_720)), Some(Lsn(27_262_976))));
         assert_eq!((offset.time_us, offset.in_snapshot), (Some(1_767_323_045_678_901), false));
         for (snapshot, expected) in [("true", true), ("false", false), ("\"INITIAL\"", true), ("null", false)] {
             let text = format!("{{\"snapshot\":{snapshot},\"lsn\":1,\"lsn_commit\":null}}");
-            let offset = ConnectOffset::parse(text.as_bytes()).unwrap();
+            let offset = parse(&text).unwrap();
             assert_eq!((offset.in_snapshot, offset.committed), (expected, None), "{text}");
         }
     }
@@ -113,13 +113,12 @@ mod tests {
     #[test]
     fn what_is_no_offset_is_said() {
         for (text, problem) in [
-            ("x", "it is no JSON: expected value at line 1 column 1"),
             ("[]", "it is no JSON object"),
             ("{\"lsn_commit\":\"0/1\"}", "\"lsn_commit\" is no position: \"0/1\""),
             ("{\"lsn_commit\":-1}", "\"lsn_commit\" is no position: -1"),
             ("{\"snapshot\":7}", "\"snapshot\" is not understood: 7"),
         ] {
-            assert_eq!(ConnectOffset::parse(text.as_bytes()).unwrap_err(), problem);
+            assert_eq!(parse(text).unwrap_err(), problem);
         }
     }
 
@@ -127,10 +126,10 @@ mod tests {
     fn the_rest_interfaces_answer_is_read() {
         let entry = |server: &str| format!("{{\"partition\":{{\"server\":\"{server}\"}},\"offset\":{STREAMING}}}");
         let answer = format!("{{\"offsets\":[{},{}]}}", entry("other"), entry("shop"));
-        assert_eq!(ConnectOffset::from_answer(&answer, "shop").unwrap().unwrap().committed, Some(Lsn(27_262_720)));
-        assert_eq!(ConnectOffset::from_answer(&answer, "none"), Ok(None));
-        assert_eq!(ConnectOffset::from_answer("{\"offsets\":[]}", "shop"), Ok(None));
-        assert!(ConnectOffset::from_answer(STREAMING, "shop").is_err());
+        assert_eq!(ConnectOffset::parse(&from_answer(&answer, "shop").unwrap().unwrap()), parse(STREAMING));
+        assert_eq!(from_answer(&answer, "none"), Ok(None));
+        assert_eq!(from_answer("{\"offsets\":[]}", "shop"), Ok(None));
+        assert!(from_answer(STREAMING, "shop").is_err());
     }
 
     #[test]
@@ -143,7 +142,7 @@ mod tests {
             ("[\"shop-outbox\"]", false),
             ("x", false),
         ] {
-            assert_eq!(ConnectOffset::is_key(key.as_bytes(), "shop-outbox", "shop"), expected, "{key}");
+            assert_eq!(is_key(key.as_bytes(), "shop-outbox", "shop"), expected, "{key}");
         }
     }
 }

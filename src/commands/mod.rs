@@ -1,5 +1,6 @@
 //! The bodies of the commands: one file each.
 
+pub mod binlog_offset;
 pub mod check;
 pub mod config;
 pub mod connect_offset;
@@ -10,6 +11,7 @@ pub mod run;
 pub mod setup;
 pub mod status;
 pub mod takeover;
+mod takeover_binlog;
 
 use std::io::{IsTerminal, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

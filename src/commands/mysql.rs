@@ -179,6 +179,17 @@ impl State {
     }
 }
 
+/// Refuses while an instance publishes. A relay in a terminal state does not; whether there is one is returned.
+pub(super) async fn refuse_while_active(config: &Config, survey: &Survey<'_>) -> anyhow::Result<bool> {
+    let relay = ask_relay(config).await;
+    let is_terminal = relay.as_ref().is_some_and(|relay| text(relay, "phase") == "terminal");
+    if !is_terminal && (survey.holder().is_some() || relay.is_some()) {
+        let words = survey.holder().unwrap_or_else(|| "an instance of this name runs".to_owned());
+        return Err(obstacle(words, "stop the relay first, and its standbys"));
+    }
+    Ok(is_terminal)
+}
+
 /// Makes the relay go on at `from`.
 pub(super) async fn resume(
     config: &Config,
@@ -197,12 +208,7 @@ pub(super) async fn resume(
     // before the server is asked, which goes on meanwhile
     let record = store.peek(&config.name).await.map_err(sink_error)?;
     let survey = Survey::take(settings).await.map_err(source_error)?;
-    let relay = ask_relay(config).await;
-    let is_terminal = relay.as_ref().is_some_and(|relay| text(relay, "phase") == "terminal");
-    if !is_terminal && (survey.holder().is_some() || relay.is_some()) {
-        let words = survey.holder().unwrap_or_else(|| "an instance of this name runs".to_owned());
-        return Err(obstacle(words, "stop the relay first, and its standbys"));
-    }
+    let is_terminal = refuse_while_active(config, &survey).await?;
     show(&survey, record.as_ref());
     let position = match &from {
         ResumeFrom::Now => Some(survey.end()),

@@ -5,10 +5,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Context;
 use humantime_serde::re::humantime::format_rfc3339_seconds;
+use serde_json::Value;
 
-use crate::commands::connect_offset::ConnectOffset;
+use crate::commands::connect_offset::{self, ConnectOffset};
 use crate::commands::resume::Resume;
-use crate::commands::{Verdict, obstacle, postgres_settings, refusal, refuse_while_active, sink_error, source_error};
+use crate::commands::{
+    ConfiguredSource, Verdict, configured_source, obstacle, refusal, refuse_while_active, sink_error, source_error,
+    takeover_binlog,
+};
 use crate::config::{Config, Connector};
 use crate::finding::bytes;
 use crate::position::Lsn;
@@ -20,7 +24,7 @@ use crate::source::postgres::survey::Survey;
 use crate::state::Reason;
 
 /// What is shown as a date has four digits for the year.
-const YEAR_10000_US: u64 = 253_402_300_800_000_000;
+pub(super) const YEAR_10000_US: u64 = 253_402_300_800_000_000;
 
 /// Where the connector's offset is read.
 #[derive(Clone, Debug, Default)]
@@ -36,17 +40,26 @@ pub struct OffsetsFrom {
 /// # Errors
 /// What stands in the way; nothing was changed then, unless the message says so.
 pub async fn takeover(config: Config, from: OffsetsFrom, yes: bool) -> anyhow::Result<Verdict> {
-    let settings = postgres_settings(&config, "takeover")?;
+    let source = configured_source(&config)?;
     let Some(connector) = config.connector.clone() else {
         let hint = "give the connector's own file: --config connector.json";
         return Err(refusal("the configuration is not a Debezium connector's", hint));
+    };
+    let settings = match source {
+        ConfiguredSource::Postgres(settings) => settings,
+        ConfiguredSource::Mysql(settings) => {
+            return takeover_binlog::takeover(&config, &settings, &connector, from, yes).await;
+        }
     };
     let mut store = PositionStore::new(&config).map_err(sink_error)?;
     let survey = Survey::take(&settings).await.map_err(source_error)?;
     refuse_while_active(&config, &survey).await?;
     let record = store.peek(&config.name).await.map_err(sink_error)?;
     survey.usable().map_err(source_error)?;
-    let (offset, place) = read_offset(&store, &connector, from).await?;
+    let (json, place) = read_offset(&store, &connector, from).await?;
+    let offset = json.map(|json| ConnectOffset::parse(&json)).transpose().map_err(|problem| {
+        refusal(format!("the offset in {place} is not understood: {problem}"), "is it Debezium's?")
+    })?;
 
     let names = &settings.names;
     let run = names.command("run");
@@ -164,15 +177,15 @@ fn show(offset: &ConnectOffset) -> String {
 }
 
 /// The connector's offset, and where it was looked for.
-async fn read_offset(
+pub(super) async fn read_offset(
     store: &PositionStore,
     connector: &Connector,
     from: OffsetsFrom,
-) -> anyhow::Result<(Option<ConnectOffset>, String)> {
+) -> anyhow::Result<(Option<Value>, String)> {
     let Connector { name, prefix, offsets_topic } = connector.clone();
     if let Some(path) = from.file {
         let text = std::fs::read_to_string(&path).with_context(|| format!("read \"{}\"", path.display()))?;
-        let offset = ConnectOffset::from_answer(&text, &prefix).map_err(|problem| {
+        let offset = connect_offset::from_answer(&text, &prefix).map_err(|problem| {
             let hint = format!("save the answer of Connect: curl http://CONNECT:8083/connectors/{name}/offsets > FILE");
             refusal(format!("file \"{}\" is no answer about offsets: {problem}", path.display()), hint)
         })?;
@@ -189,14 +202,14 @@ async fn read_offset(
         }
     };
     let Some(value) = value else { return Ok((None, place)) };
-    let offset = ConnectOffset::parse(&value).map_err(|problem| {
-        refusal(format!("the offset in {place} is not understood: {problem}"), "is it Debezium's?")
+    let json = serde_json::from_slice(&value).map_err(|error| {
+        refusal(format!("the offset in {place} is no JSON: {error}"), "is it the offsets topic of Kafka Connect?")
     })?;
-    Ok((Some(offset), place))
+    Ok((Some(json), place))
 }
 
 async fn last_of(sink: &KafkaSink, topic: &str, name: String, prefix: String) -> anyhow::Result<Option<Vec<u8>>> {
-    let is_key = move |key: &[u8]| ConnectOffset::is_key(key, &name, &prefix);
+    let is_key = move |key: &[u8]| connect_offset::is_key(key, &name, &prefix);
     sink.last_of(topic, is_key).await.map_err(sink_error)
 }
 

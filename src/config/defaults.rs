@@ -52,6 +52,7 @@ impl Default for MysqlConfig {
     fn default() -> Self {
         Self {
             url: Secret::default(),
+            password: None,
             password_file: None,
             password_command: Vec::new(),
             server_id: None,

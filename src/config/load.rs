@@ -362,7 +362,7 @@ mod tests {
                 "[record] knows: topic, topic-regex, headers, envelope, partition, missing-columns, key-format, \
                  key-delegate, value-format, value-delegate, header-format, tombstone-on-empty, expand-json, \
                  expand-json-null, expand-json-empty-array, context-headers, legacy-prefix, binary-as, decimal-as, \
-                 time-format, timestamp",
+                 time-format, mysql-values, timestamp",
             ]
         );
     }

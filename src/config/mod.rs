@@ -41,8 +41,8 @@ pub use names::{HeaderColumn, TableName};
 pub use oauth::OauthConfig;
 pub use pattern::TablePattern;
 pub use record::{
-    BinaryAs, DecimalAs, Delegate, ExpandEmpty, ExpandJson, HeaderFormat, KeyFormat, MissingColumns, RecordConfig,
-    RecordTime, TimeFormat, ValueFormat,
+    BinaryAs, DecimalAs, Delegate, ExpandEmpty, ExpandJson, HeaderFormat, KeyFormat, MissingColumns, MysqlValues,
+    RecordConfig, RecordTime, TimeFormat, ValueFormat,
 };
 pub use validate::{OptionCheck, SinkChecks};
 
@@ -172,6 +172,8 @@ pub struct MysqlConfig {
     /// `password-file` is better.
     #[serde(serialize_with = "secret::url")]
     pub url: Secret,
+    /// The password itself, as `${env:NAME}` or `${file:PATH:KEY}`; read once.
+    pub password: Option<Secret>,
     /// File whose content, without trailing line feeds, is the password. Read at each connect.
     pub password_file: Option<PathBuf>,
     /// Program and arguments that print the password, for tokens that expire. Run at each connect, for at most 10 s.

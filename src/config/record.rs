@@ -48,6 +48,8 @@ pub struct RecordConfig {
     pub decimal_as: DecimalAs,
     /// What dates and times become in key, value and headers.
     pub time_format: TimeFormat,
+    /// Whose form values of MySQL and MariaDB have where the server prints another than Debezium.
+    pub mysql_values: MysqlValues,
     /// The record's time where no column gives it.
     pub timestamp: RecordTime,
 }
@@ -75,6 +77,7 @@ impl Default for RecordConfig {
             binary_as: BinaryAs::default(),
             decimal_as: DecimalAs::default(),
             time_format: TimeFormat::default(),
+            mysql_values: MysqlValues::default(),
             timestamp: RecordTime::default(),
         }
     }
@@ -218,6 +221,17 @@ pub enum TimeFormat {
     Debezium,
     /// ISO text.
     Iso,
+}
+
+/// Whose form values of MySQL and MariaDB have where the server prints another than Debezium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MysqlValues {
+    /// The server's: JSON and TIME as SELECT prints them, BIT as its bytes.
+    #[default]
+    Server,
+    /// Debezium's: JSON from the log without blanks, TIME as a count of microseconds, BIT with its lowest byte first.
+    Debezium,
 }
 
 /// The record's time where no column gives it.

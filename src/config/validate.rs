@@ -9,7 +9,8 @@ use super::error::Findings;
 use super::names::{MAX_IDENTIFIER_BYTES, TableName, check_identifier};
 use super::validate_record::record;
 use super::{
-    Config, Guarantee, IdFormat, KafkaConfig, OnRowError, OutboxConfig, PostgresConfig, SourceConfig, TablePattern,
+    Config, Guarantee, IdFormat, KafkaConfig, MysqlValues, OnRowError, OutboxConfig, PostgresConfig, SourceConfig,
+    TablePattern,
 };
 
 /// Looks at one option by name and value: what is wrong with it, if anything.
@@ -83,20 +84,22 @@ fn source(config: &Config, findings: &mut Findings) {
         let times = (postgres.silence_timeout, postgres.connect_timeout);
         let (file, command) = (postgres.password_file.as_deref(), postgres.password_command.as_slice());
         connection("postgres", times, file, command, findings);
-        if postgres.password.is_some() && (!command.is_empty() || file.is_some()) {
-            let other = if command.is_empty() { "password-file" } else { "password-command" };
-            findings.add("source.postgres.password", format!("is there beside {other}"), "leave one of them out");
-        }
+        password("postgres", postgres.password.is_some(), file, command, findings);
         if config.outbox.columns.id_format != IdFormat::Column {
             let hint = "leave it out: PostgreSQL has a type for UUIDs";
             findings.add("outbox.columns.id-format", "is for MySQL and MariaDB", hint);
+        }
+        if config.record.mysql_values != MysqlValues::Server {
+            findings.add("record.mysql-values", "is for MySQL and MariaDB", "leave it out");
         }
     }
     for (kind, mysql) in [("mysql", mysql), ("mariadb", mariadb)] {
         let Some(mysql) = mysql else { continue };
         source_url(kind, mysql.url.expose(), findings);
         let times = (mysql.silence_timeout, mysql.connect_timeout);
-        connection(kind, times, mysql.password_file.as_deref(), &mysql.password_command, findings);
+        let (file, command) = (mysql.password_file.as_deref(), mysql.password_command.as_slice());
+        connection(kind, times, file, command, findings);
+        password(kind, mysql.password.is_some(), file, command, findings);
         if mysql.server_id == Some(0) {
             let hint = "choose a number that no other replica of the server has, or leave it out";
             findings.add(&format!("source.{kind}.server-id"), "is 0", hint);
@@ -105,6 +108,14 @@ fn source(config: &Config, findings: &mut Findings) {
             let hint = "name each table";
             findings.add("outbox.tables", format!("pattern \"{pattern}\" is for PostgreSQL in this version"), hint);
         }
+    }
+}
+
+/// A password comes from one place.
+fn password(kind: &str, is_given: bool, file: Option<&Path>, command: &[String], findings: &mut Findings) {
+    if is_given && (!command.is_empty() || file.is_some()) {
+        let other = if command.is_empty() { "password-file" } else { "password-command" };
+        findings.add(&format!("source.{kind}.password"), format!("is there beside {other}"), "leave one of them out");
     }
 }
 

@@ -108,14 +108,15 @@ pub(super) fn iso_utc(text: &str, digits: u8) -> Option<String> {
     Some(format!("{day}T{seconds}.{fraction:0<width$}Z"))
 }
 
-/// Microseconds since midnight of `HH:MM:SS.ffffff`.
+/// Microseconds since midnight of `HH:MM:SS.ffffff`; MySQL's may be negative, or more than a day.
 #[must_use]
 pub(super) fn time_of_day(text: &str) -> Option<i64> {
+    let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let mut parts = text.splitn(3, ':');
     let mut whole = || parts.next()?.parse::<u32>().ok().map(i64::from);
     let (hours, minutes) = (whole()?, whole()?);
     let seconds = seconds_us(parts.next().unwrap_or("0"))?;
-    Some((hours * 60 + minutes) * 60 * SECOND_US + seconds)
+    Some(sign * ((hours * 60 + minutes) * 60 * SECOND_US + seconds))
 }
 
 /// Microseconds of `SS.ffffff`, without a sign.
@@ -283,6 +284,7 @@ mod tests {
         assert_eq!(time_of_day("00:00:00"), Some(0));
         assert_eq!(time_of_day("13:51:30.123456"), Some(49_890_123_456));
         assert_eq!(time_of_day("24:00:00"), Some(DAY_US));
+        assert_eq!(time_of_day("-838:59:59.5"), Some(-3_020_399_500_000));
         for wrong in ["", "1", "a:b:c", "00:00:00.1234567", "00:-1:00"] {
             assert_eq!(time_of_day(wrong), None, "{wrong}");
         }

@@ -23,6 +23,7 @@ mod commands_check;
 mod connecting;
 mod crash;
 mod debezium;
+mod debezium_binlog;
 #[cfg(feature = "demo")]
 mod demo;
 mod failover;

@@ -8,10 +8,12 @@
 //! The result is a text in TOML, so that `run` and `config convert` go the same way. A password that stands in the
 //! connector becomes the placeholder of a variable in that text, and never part of it.
 
+mod binlog;
 mod document;
 mod formats;
 pub(super) mod input;
 mod kafka;
+mod kind;
 mod list;
 mod report;
 mod router;

@@ -3,16 +3,24 @@
 use fancy_regex::Regex;
 
 use super::input::Property;
+use super::kind::Kind;
 use super::translate::{Fate, Objection, Translation};
-use crate::config::TableName;
+use crate::config::{TableName, TablePattern};
 
 const TABLES: &str = "outbox.tables";
-const NAME_THEM: &str = "name each outbox table, as public\\.outbox, or give --table (OUTBOXD_TABLE)";
+
+/// The lists that narrow `table.include.list`.
+fn filters(kind: Kind) -> [&'static str; 3] {
+    match kind {
+        Kind::Postgres => ["table.exclude.list", "schema.include.list", "schema.exclude.list"],
+        Kind::Mysql | Kind::Mariadb => ["table.exclude.list", "database.include.list", "database.exclude.list"],
+    }
+}
 
 pub(super) fn translate(translation: &mut Translation<'_>) {
-    let connector = translation.connector;
-    let others = ["table.exclude.list", "schema.include.list", "schema.exclude.list"];
-    let filters: Vec<&Property> = others.iter().filter_map(|name| connector.get(name)).collect();
+    let (connector, kind) = (translation.connector, translation.kind);
+    let name_them = format!("name each outbox table, as {}, or give --table (OUTBOXD_TABLE)", kind.example());
+    let filters: Vec<&Property> = filters(kind).iter().filter_map(|name| connector.get(name)).collect();
     let included = connector.get("table.include.list");
     if !translation.given.tables.is_empty() {
         let tables: Vec<toml::Value> = translation.given.tables.iter().map(|table| table.as_str().into()).collect();
@@ -23,20 +31,22 @@ pub(super) fn translate(translation: &mut Translation<'_>) {
         return;
     }
     let Some(included) = included.filter(|property| !property.value.is_empty()) else {
-        translation.lack("table.include.list", "is missing, which means all tables", NAME_THEM, TABLES);
+        translation.lack("table.include.list", "is missing, which means all tables", name_them, TABLES);
         return;
     };
     if included.broken.is_some() {
         return;
     }
-    let mut names: Vec<TableName> = Vec::new();
+    let (mut names, mut patterns): (Vec<TableName>, Vec<TablePattern>) = (Vec::new(), Vec::new());
     for entry in entries(&included.value) {
-        match plain_name(&entry) {
-            Some(name) if names.contains(&name) => {}
-            Some(name) => names.push(name),
-            None => {
+        match (plain_name(&entry), pattern(&entry).filter(|_| kind == Kind::Postgres && !has_other_lists(translation)))
+        {
+            (Some(name), _) if names.contains(&name) => {}
+            (Some(name), _) => names.push(name),
+            (None, Some(pattern)) => patterns.push(pattern),
+            (None, None) => {
                 let problem = format!("\"{}\" is a pattern, and tables are taken by name", entry.escape_debug());
-                return translation.refuse(included, TABLES, Objection::never(problem, NAME_THEM));
+                return translation.refuse(included, TABLES, Objection::never(problem, name_them));
             }
         }
     }
@@ -44,19 +54,27 @@ pub(super) fn translate(translation: &mut Translation<'_>) {
         narrow(translation, filter, &names);
     }
     let folded = names.iter().any(|name| name.plain().chars().any(char::is_uppercase));
-    let texts: Vec<toml::Value> = names.iter().map(|name| written(name).into()).collect();
+    let names_text = names.iter().map(|name| written(name).into());
+    let texts: Vec<toml::Value> = names_text.chain(patterns.iter().map(|pattern| pattern.plain().into())).collect();
     // a single placeholder stays one
-    let value = if included.is_placeholder() && !included.value.contains(['\\', ',']) {
+    let value = if included.is_placeholder() && !included.value.contains(['\\', ',']) && patterns.is_empty() {
         vec![included.raw.as_str().into()]
     } else {
         texts
     };
     translation.set(TABLES, value, included);
-    if folded {
+    if folded || !patterns.is_empty() {
         let difference = "upper and lower case count here, and do not in Debezium";
         translation.mark(included, Fate::Differs(TABLES.to_owned(), difference.to_owned()));
     }
     columns(translation, &names);
+}
+
+/// Whether there are lists that could take out what a pattern fits: which tables those are is not known here.
+fn has_other_lists(translation: &Translation<'_>) -> bool {
+    let others = ["column.include.list", "column.exclude.list", "snapshot.select.statement.overrides"];
+    let lists = filters(translation.kind).into_iter().chain(others);
+    lists.into_iter().any(|name| translation.connector.value(name).is_some())
 }
 
 /// Splits a list at its commas, unless a backslash stands before one (`Strings.setOfRegex`).
@@ -96,6 +114,24 @@ fn plain_name(entry: &str) -> Option<TableName> {
         }
         _ => None,
     }
+}
+
+/// The pattern of `outbox.tables` that an expression is: names in which `.*` alone stands for other characters.
+fn pattern(entry: &str) -> Option<TablePattern> {
+    const ANY: char = '\u{1}';
+    let mut marked = String::with_capacity(entry.len());
+    let mut characters = entry.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '.' if characters.next_if_eq(&'*').is_some() => marked.push(ANY),
+            '\\' => marked.extend([Some(c), characters.next()].into_iter().flatten()),
+            _ => marked.push(c),
+        }
+    }
+    let TableName { schema, table } = plain_name(&marked)?;
+    let is_fit = |part: &str| !part.contains(['*', '.', '"']) && part.trim() == part;
+    let with_stars = |part: &str| part.replace(ANY, "*");
+    (is_fit(&schema) && is_fit(&table)).then(|| TablePattern { schema: with_stars(&schema), table: with_stars(&table) })
 }
 
 /// The table as `outbox.tables` takes it.
@@ -219,6 +255,26 @@ mod tests {
             ("public.outbox\\", None),
         ] {
             assert_eq!(plain_name(entry).map(|name| name.plain()).as_deref(), expected, "{entry}");
+        }
+    }
+
+    #[test]
+    fn some_expressions_are_patterns() {
+        for (entry, expected) in [
+            ("tenant_.*\\.outbox", Some("tenant_*.outbox")),
+            ("tenant_.*.outbox", Some("tenant_*.outbox")),
+            (".*\\.outbox", Some("*.outbox")),
+            ("public\\.out.*box.*", Some("public.out*box*")),
+            // that matches a whole name, with a dot in it
+            (".*outbox", None),
+            (".*", None),
+            ("tenant_\\d+\\.outbox", None),
+            ("tenant_.+\\.outbox", None),
+            ("tenant_[^.]*\\.outbox", None),
+            ("tenant_.*?\\.outbox", None),
+            ("tenant\\.*\\.outbox", None),
+        ] {
+            assert_eq!(pattern(entry).map(|pattern| pattern.plain()).as_deref(), expected, "{entry}");
         }
     }
 

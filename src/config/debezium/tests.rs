@@ -12,6 +12,7 @@ use crate::cli::error_text;
 use proptest::prelude::*;
 
 const BASE: &str = include_str!("../../../connectors/debezium/postgres-outbox.json");
+const MYSQL: &str = include_str!("../../../connectors/debezium/mysql-outbox.json");
 
 fn variable(name: &str) -> Option<String> {
     match name {
@@ -43,9 +44,9 @@ fn expect(path: &Path, text: &str) {
     assert_eq!(text, expected, "{}", path.display());
 }
 
-/// The base connector with these properties in place of its own; `null` takes one out.
-fn changed(changes: &[(&str, Option<&str>)]) -> String {
-    let mut json: serde_json::Value = serde_json::from_str(BASE).unwrap();
+/// A connector with these properties in place of its own; `null` takes one out.
+fn changed(base: &str, changes: &[(&str, Option<&str>)]) -> String {
+    let mut json: serde_json::Value = serde_json::from_str(base).unwrap();
     let config = json["config"].as_object_mut().unwrap();
     for (name, value) in changes {
         match value {
@@ -110,10 +111,15 @@ fn broken_connectors_are_refused_in_these_words() {
 /// What becomes of every line of the list, for every word that it knows and for one that it does not.
 #[test]
 fn every_property_has_its_words() {
-    let lists: [(&str, &[Line]); 4] =
-        [("", list::CONNECT), ("", list::COMMON), ("", list::POSTGRES), ("transforms.outbox.", list::ROUTER)];
+    let lists: [(&str, &str, &[Line]); 5] = [
+        (BASE, "", list::CONNECT),
+        (BASE, "", list::COMMON),
+        (BASE, "", list::POSTGRES),
+        (BASE, "transforms.outbox.", list::ROUTER),
+        (MYSQL, "", list::BINLOG),
+    ];
     let mut text = String::new();
-    let mut show = |property: &str, value: &str| {
+    let mut show = |base: &str, property: &str, value: &str| {
         let secure = [
             ("producer.override.security.protocol", Some("SASL_SSL")),
             ("producer.override.sasl.mechanism", Some("PLAIN")),
@@ -122,7 +128,7 @@ fn every_property_has_its_words() {
         let needs_it = property.contains("override.sasl.") || property.contains("override.ssl.");
         let mut changes = if needs_it { secure.to_vec() } else { Vec::new() };
         changes.push((property, Some(value)));
-        let connector = changed(&changes);
+        let connector = changed(base, &changes);
         let strict = fate(&read(&connector, Given::default()), property);
         let allowed = fate(&read(&connector, Given { allow_unsupported: true, ..Given::default() }), property);
         text.push_str(&format!("{property} = \"{value}\"\n    {strict}\n"));
@@ -130,20 +136,20 @@ fn every_property_has_its_words() {
             text.push_str(&format!("    allowed: {allowed}\n"));
         }
     };
-    for (prefix, lines) in lists {
+    for (base, prefix, lines) in lists {
         for line in lines {
             let name = format!("{prefix}{}", line.name.replace('*', "x"));
             match line.action {
                 Action::Choice(_, words) => {
-                    words.iter().for_each(|(word, _)| show(&name, word));
-                    show(&name, "other");
+                    words.iter().for_each(|(word, _)| show(base, &name, word));
+                    show(base, &name, "other");
                 }
                 Action::Unless(words, _) => {
-                    words.iter().for_each(|word| show(&name, word));
-                    show(&name, "other");
+                    words.iter().for_each(|word| show(base, &name, word));
+                    show(base, &name, "other");
                 }
-                Action::Flag(_) => ["true", "false", "other"].into_iter().for_each(|word| show(&name, word)),
-                Action::Text(_) | Action::Always(_) => show(&name, "other"),
+                Action::Flag(_) => ["true", "false", "other"].into_iter().for_each(|word| show(base, &name, word)),
+                Action::Text(_) | Action::Always(_) => show(base, &name, "other"),
                 // these have rules of their own, and tests of their own
                 Action::Part(_) => {}
             }
@@ -151,11 +157,11 @@ fn every_property_has_its_words() {
     }
     for (name, words) in super::kafka::names_and_words() {
         let name = format!("producer.override.{}", name.replace('*', "x"));
-        words.iter().chain(&["other"]).for_each(|word| show(&name, word));
+        words.iter().chain(&["other"]).for_each(|word| show(BASE, &name, word));
     }
-    show("unheard.of", "1");
-    show("transforms.outbox.unheard.of", "1");
-    show("producer.override.unheard.of", "1");
+    show(BASE, "unheard.of", "1");
+    show(BASE, "transforms.outbox.unheard.of", "1");
+    show(BASE, "producer.override.unheard.of", "1");
     expect(&folder("tests/data/connector/list.expected"), &text);
 }
 
@@ -196,6 +202,10 @@ fn secrets(config: &Config) -> BTreeMap<&'static str, String> {
         secrets.insert("url", postgres.url.expose().to_owned());
         secrets.insert("password", postgres.password.as_ref().map(|s| s.expose().to_owned()).unwrap_or_default());
     }
+    for mysql in config.source.mysql.iter().chain(&config.source.mariadb) {
+        secrets.insert("url", mysql.url.expose().to_owned());
+        secrets.insert("password", mysql.password.as_ref().map(|s| s.expose().to_owned()).unwrap_or_default());
+    }
     if let Some(kafka) = &config.sink.kafka {
         secrets.insert("sasl", kafka.sasl_password.as_ref().map(|s| s.expose().to_owned()).unwrap_or_default());
         secrets.insert("options", format!("{:?}", kafka.options));
@@ -206,7 +216,8 @@ fn secrets(config: &Config) -> BTreeMap<&'static str, String> {
 /// Findings of the validation name the connector's property.
 #[test]
 fn what_the_options_refuse_names_the_property() {
-    let text = changed(&[("slot.name", Some("My-Slot")), ("transforms.outbox.table.field.event.id", Some("x\u{0}"))]);
+    let text =
+        changed(BASE, &[("slot.name", Some("My-Slot")), ("transforms.outbox.table.field.event.id", Some("x\u{0}"))]);
     let checks = SinkChecks::default();
     let loaded = load_connector(Path::new("c.json"), &text, &Overrides::default(), &checks, &variable);
     let lines: Vec<String> = loaded.config.unwrap_err().lines().into_iter().map(|(line, _)| line).collect();
@@ -222,13 +233,16 @@ fn what_the_options_refuse_names_the_property() {
 /// Flags stand over the connector: what they give is not missing.
 #[test]
 fn flags_win() {
-    let text = changed(&[
-        ("table.include.list", None),
-        ("producer.override.bootstrap.servers", None),
-        ("key.converter", None),
-        ("value.converter", Some("io.confluent.connect.avro.AvroConverter")),
-        ("database.hostname", None),
-    ]);
+    let text = changed(
+        BASE,
+        &[
+            ("table.include.list", None),
+            ("producer.override.bootstrap.servers", None),
+            ("key.converter", None),
+            ("value.converter", Some("io.confluent.connect.avro.AvroConverter")),
+            ("database.hostname", None),
+        ],
+    );
     let flags = Overrides {
         tables: vec!["app.a,app.b".to_owned()],
         bootstrap_servers: Some("k:1".to_owned()),
@@ -269,7 +283,7 @@ proptest! {
     ) {
         let names = names();
         let name = &names[which % names.len()];
-        let reading = read(&changed(&[(name, Some(&value))]), Given::default());
+        let reading = read(&changed(BASE, &[(name, Some(&value))]), Given::default());
         prop_assert!(reading.rows.iter().any(|row| row.property == *name));
         let with_ours = |name: &str| reading.secret(name).or_else(|| variable(name));
         let parsed = tree::parse(&reading.toml, "c", &with_ours);

@@ -6,6 +6,7 @@ use super::super::error::Finding;
 use super::super::secret::Secret;
 use super::document::Document;
 use super::input::{Input, Property};
+use super::kind::Kind;
 use super::list::{self, Action, Line, Verdict};
 use super::{Given, Row, formats, kafka, router, source};
 
@@ -58,6 +59,8 @@ impl Objection {
 pub(super) struct Translation<'a> {
     /// The connector's properties.
     pub connector: &'a Input,
+    /// Whose connector it is.
+    pub kind: Kind,
     /// The worker's.
     pub worker: Option<&'a Input>,
     /// What flags say.
@@ -80,6 +83,7 @@ impl<'a> Translation<'a> {
     pub(super) fn new(connector: &'a Input, worker: Option<&'a Input>, given: Given) -> Self {
         Self {
             connector,
+            kind: Kind::of(connector.value("connector.class").unwrap_or_default()),
             worker,
             given,
             document: Document::default(),
@@ -106,7 +110,7 @@ impl<'a> Translation<'a> {
     }
 
     fn lists(&self) -> Vec<&'static [Line]> {
-        let mut lists = vec![list::COMMON, list::POSTGRES, list::CONNECT];
+        let mut lists = self.kind.lists();
         if self.connector.is_server {
             lists.insert(0, list::SERVER);
         }
@@ -117,7 +121,7 @@ impl<'a> Translation<'a> {
     pub(super) fn by_list(&mut self, property: &Property, lists: &[&'static [Line]], name: &str) -> Fate {
         if let Some((problem, hint)) = &property.broken {
             if let Some(Line { action: Action::Part(option) | Action::Text(option), .. }) = list::find(lists, name) {
-                self.left_out.push((*option).to_owned());
+                self.left_out.push(self.kind.named(option));
             }
             return Fate::Refused { problem: problem.clone(), hint: hint.clone() };
         }
@@ -125,18 +129,20 @@ impl<'a> Translation<'a> {
             return Fate::Warned("it is not known here".to_owned());
         };
         match line.action {
-            Action::Part(option) => Fate::Mapped(option.to_owned()),
+            Action::Part(option) => Fate::Mapped(self.kind.named(option)),
             Action::Text(option) => {
                 if property.value.is_empty() {
                     return Fate::Ignored("it is empty".to_owned());
                 }
-                self.set(option, property.raw.as_str(), property);
-                Fate::Mapped(option.to_owned())
+                let option = self.kind.named(option);
+                self.set(&option, property.raw.as_str(), property);
+                Fate::Mapped(option)
             }
             Action::Flag(option) => match truth(&property.value) {
                 Some(truth) => {
-                    self.set(option, truth, property);
-                    Fate::Mapped(option.to_owned())
+                    let option = self.kind.named(option);
+                    self.set(&option, truth, property);
+                    Fate::Mapped(option)
                 }
                 None => self.object(unknown_word(property, &["true", "false"])),
             },
@@ -162,18 +168,19 @@ impl<'a> Translation<'a> {
     }
 
     fn verdict(&mut self, option: &str, verdict: Verdict, property: &Property) -> Fate {
+        let option = self.kind.named(option);
         match verdict {
             Verdict::Is(word) => {
-                self.set(option, word, property);
-                Fate::Mapped(option.to_owned())
+                self.set(&option, word, property);
+                Fate::Mapped(option)
             }
             Verdict::IsBut(word, difference) => {
-                self.set(option, word, property);
-                Fate::Differs(option.to_owned(), difference.to_owned())
+                self.set(&option, word, property);
+                Fate::Differs(option, difference.to_owned())
             }
             Verdict::Into(part) => Fate::Mapped(part.to_owned()),
-            Verdict::Ignored(why) => Fate::Ignored(why.to_owned()),
-            Verdict::Warned(instead) => Fate::Warned(instead.to_owned()),
+            Verdict::Ignored(why) => Fate::Ignored(self.kind.named(why)),
+            Verdict::Warned(instead) => Fate::Warned(self.kind.named(instead)),
             Verdict::Refused(problem, hint, instead) => self.object(Objection::unless_allowed(problem, hint, instead)),
             Verdict::Never(problem, hint) => self.object(Objection::never(problem, hint)),
         }
@@ -267,15 +274,16 @@ impl<'a> Translation<'a> {
 
     fn required(&mut self) {
         let connector = self.connector;
-        for (name, what, option) in list::REQUIRED {
-            let is_given = match *option {
-                source::URL => self.given.source_url,
+        let url = self.kind.option("url");
+        for (name, what, option) in self.kind.required() {
+            let is_given = match option.as_str() {
+                option if option == url => self.given.source_url,
                 "record.legacy-prefix" => connector.value("database.server.name").is_some(),
                 _ => false,
             };
             let is_there = connector.get(name).is_some_and(|property| !property.raw.is_empty());
             if !is_there && !is_given {
-                let option = if option.is_empty() { *name } else { *option };
+                let option = if option.is_empty() { name } else { &option };
                 self.lack(name, "is missing", format!("add it: {what}"), option);
             }
         }

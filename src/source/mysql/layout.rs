@@ -9,7 +9,7 @@ use super::table_map::{MappedColumn, TableMap, column_type as t};
 use super::value::{Decoder, Form, Shape};
 use super::wire::{Malformed, Reader, bit};
 use crate::change::{Batch, Cell, Column, Relation};
-use crate::config::TableName;
+use crate::config::{MysqlValues, TableName};
 use bytes::Bytes;
 
 /// What is wanted of the outbox tables.
@@ -19,6 +19,8 @@ pub(super) struct Wanted {
     pub columns: Vec<String>,
     /// The column whose sixteen bytes are a UUID, if there is one.
     pub uuid: Option<String>,
+    /// Whose form values have.
+    pub values: MysqlValues,
     /// Columns whose type the log does not tell.
     pub special: Vec<Special>,
 }
@@ -182,7 +184,7 @@ pub(super) fn same_name(a: &str, b: &str) -> bool {
 }
 
 fn decoder(column: &MappedColumn, table: &TableName, wanted: &Wanted) -> Result<Decoder, String> {
-    let decoder = Decoder::of(column)?;
+    let decoder = Decoder::of(column, wanted.values)?;
     if column.kind != t::STRING || !matches!(decoder, Decoder::Binary { .. }) {
         return Ok(decoder);
     }

@@ -47,7 +47,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use tracing::info;
+use tracing::{info, warn};
 
 use self::assembler::{Assembler, Reading};
 use self::client::Client;
@@ -141,6 +141,13 @@ impl source::Connector for Connector {
         };
         let begin = if self.tables_were_read { self.behind_tables.clone() } else { None };
         if record.is_none() && begin.is_none() {
+            if settings.follows_connector {
+                let takeover = settings.command("takeover");
+                warn!(
+                    takeover,
+                    "no position is stored: if the connector has published before, stop and run this first"
+                );
+            }
             prepared::wait_for_decisions(&mut client, &settings).await?;
             if settings.start == Start::Table {
                 self.lock = Some(Arc::clone(&lock));

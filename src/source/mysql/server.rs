@@ -8,7 +8,7 @@ use super::error::{grants, refuse};
 use super::layout::{Special, SpecialKind};
 use super::settings::{Flavour, MysqlSettings};
 use crate::change::ColumnType;
-use crate::config::{Start, TableName};
+use crate::config::{MysqlValues, Start, TableName};
 use crate::finding::Finding;
 use crate::gtid::{Gtids, MariadbGtids, MysqlGtids};
 use crate::position::BinlogPosition;
@@ -388,7 +388,7 @@ pub(super) struct CatalogColumn {
 
 impl CatalogColumn {
     /// What its values mean: the same as in the log.
-    pub(super) fn meaning(&self) -> ColumnType {
+    pub(super) fn meaning(&self, values: MysqlValues) -> ColumnType {
         let is_unsigned = self.full.contains("unsigned");
         match self.kind.as_str() {
             "tinyint" => ColumnType::Int16,
@@ -404,6 +404,7 @@ impl CatalogColumn {
             "timestamp" => ColumnType::TimestampTz(self.digits),
             "bit" if self.full == "bit(1)" => ColumnType::Bool,
             "bit" | "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => ColumnType::Bytes,
+            "time" if values == MysqlValues::Debezium => ColumnType::Time(6),
             "json" => ColumnType::Json,
             "uuid" => ColumnType::Uuid,
             _ => ColumnType::Text,

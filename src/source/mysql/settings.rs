@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::layout::{Special, Wanted};
 use super::url::{self, Address, UrlError};
 use crate::config::secret::Secret;
-use crate::config::{Config, IdFormat, MysqlConfig, Start, TableName, names};
+use crate::config::{Config, IdFormat, MysqlConfig, MysqlValues, Start, TableName, names};
 use crate::source::SourceError;
 use crate::source::password::{from_command, from_file};
 use crate::tls::TlsSettings;
@@ -57,7 +57,7 @@ pub(super) struct ConnectSettings {
 struct PasswordSource {
     command: Vec<String>,
     file: Option<PathBuf>,
-    url: Option<Secret>,
+    given: Option<Secret>,
 }
 
 impl ConnectSettings {
@@ -73,7 +73,7 @@ impl ConnectSettings {
             password: PasswordSource {
                 command: mysql.password_command.clone(),
                 file: mysql.password_file.clone(),
-                url: url.password,
+                given: mysql.password.clone().or(url.password),
             },
         })
     }
@@ -91,7 +91,7 @@ impl ConnectSettings {
         }
         match &source.file {
             Some(path) => from_file(path, &self.option("password-file")).await.map(Some),
-            None => Ok(source.url.clone()),
+            None => Ok(source.given.clone()),
         }
     }
 }
@@ -119,6 +119,10 @@ pub struct MysqlSettings {
     pub optional_columns: Vec<String>,
     /// The column whose sixteen bytes are a UUID.
     pub uuid_column: Option<String>,
+    /// Whose form values have.
+    pub values: MysqlValues,
+    /// Whether a Debezium connector may have published before.
+    pub follows_connector: bool,
     /// Which of the rows that stand in a table are published at the first start.
     pub start_where: Option<String>,
     /// By what those rows are ordered.
@@ -143,6 +147,8 @@ impl MysqlSettings {
             columns: config.required_columns(),
             optional_columns: config.optional_columns(),
             uuid_column: (config.outbox.columns.id_format == IdFormat::Uuid).then(|| config.outbox.columns.id.clone()),
+            values: config.record.mysql_values,
+            follows_connector: config.connector.is_some(),
             start_where: config.outbox.start_where.clone(),
             start_order_by: config.outbox.start_order_by.clone(),
         })
@@ -151,7 +157,7 @@ impl MysqlSettings {
     /// The columns that are read.
     pub(super) fn wanted(&self, special: Vec<Special>) -> Wanted {
         let columns = self.columns.iter().chain(&self.optional_columns).cloned().collect();
-        Wanted { columns, uuid: self.uuid_column.clone(), special }
+        Wanted { columns, uuid: self.uuid_column.clone(), values: self.values, special }
     }
 
     /// Which of the two kinds of server it is.

@@ -1,12 +1,13 @@
 //! A look at a server for an operator: what it is, what keeps the relay from working, who publishes. Changes nothing.
 
 use super::client::{Client, run};
-use super::error::grants;
+use super::error::{grants, unreachable};
 use super::guard;
 use super::lock;
 use super::server::{GTIDS_ON, Server, catalog, literal, table_findings, texts};
 use super::settings::MysqlSettings;
 use crate::finding::{Finding, Report};
+use crate::gtid::Gtids;
 use crate::position::{BinlogPosition, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity};
 use crate::source::SourceError;
@@ -41,6 +42,28 @@ impl<'a> Survey<'a> {
     #[must_use]
     pub fn identity(&self) -> SourceIdentity {
         self.server.identity()
+    }
+
+    /// Kind and address of the server.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("{} at {}", self.server.flavour.title(), self.settings.connect.address)
+    }
+
+    /// MariaDB's transactions before a place in its log; `None` if the log has no such place.
+    ///
+    /// # Errors
+    /// The server can no longer be asked.
+    pub async fn gtids_at(&mut self, file: &str, offset: u64) -> Result<Option<Gtids>, SourceError> {
+        let sql = format!("SELECT BINLOG_GTID_POS({}, {offset})", literal(file));
+        let action = "turn the place in the binary log into GTIDs";
+        let rows = run(&mut self.client, &self.settings.connect, action, &sql).await?;
+        let Some(text) = rows.into_iter().next().and_then(|row| row.into_iter().next().flatten()) else {
+            return Ok(None);
+        };
+        let set = String::from_utf8_lossy(&text).parse();
+        set.map(|set| Some(Gtids::Mariadb(set)))
+            .map_err(|error| unreachable("the server's GTIDs cannot be read", error))
     }
 
     /// Where its log ends.

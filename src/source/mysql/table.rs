@@ -26,7 +26,7 @@ use super::lock::NamedLock;
 use super::server::{Catalog, CatalogColumn, Server, quoted, quoted_name, texts};
 use super::settings::{Flavour, MysqlSettings};
 use crate::change::{Batch, Cell, Column, ColumnType, Item, Relation};
-use crate::config::TableName;
+use crate::config::{MysqlValues, TableName};
 use crate::gtid::Gtids;
 use crate::position::{BinlogPosition, Position};
 use crate::source::{Source, SourceError};
@@ -54,6 +54,8 @@ enum Change {
     None,
     /// Bytes that are no text.
     Binary,
+    /// Bytes in the opposite order.
+    ReversedBits,
     /// Sixteen bytes as the text of a UUID.
     Uuid,
     /// A bit as a boolean.
@@ -276,10 +278,13 @@ impl Table {
         let found: Vec<(&String, &CatalogColumn)> = wanted
             .filter_map(|name| columns.iter().find(|column| same_name(&column.name, name)).map(|column| (name, column)))
             .collect();
-        let described: Vec<Column> =
-            found.iter().map(|(name, column)| Column { name: (*name).clone(), kind: column.meaning() }).collect();
+        let described: Vec<Column> = found
+            .iter()
+            .map(|(name, column)| Column { name: (*name).clone(), kind: column.meaning(settings.values) })
+            .collect();
         let is_uuid = |name: &str| settings.uuid_column.as_deref().is_some_and(|uuid| same_name(uuid, name));
-        let changes: Vec<Change> = found.iter().map(|(name, column)| change(column, is_uuid(name))).collect();
+        let changes: Vec<Change> =
+            found.iter().map(|(name, column)| change(column, is_uuid(name), settings.values)).collect();
         let described = described.into_iter().zip(&changes).map(|(column, change)| match change {
             Change::Uuid => Column { kind: ColumnType::Uuid, ..column },
             _ => column,
@@ -314,6 +319,7 @@ impl Table {
             };
             let begin = body.len();
             match change {
+                Change::ReversedBits => body.extend(text.iter().rev()),
                 Change::None | Change::Binary => body.extend_from_slice(text),
                 Change::Bool => body.put_u8(if text.iter().all(|byte| *byte == 0) { b'f' } else { b't' }),
                 Change::Uuid => body.extend_from_slice(super::value::uuid_text(text).as_bytes()),
@@ -325,18 +331,20 @@ impl Table {
                 }
             }
             let range = begin..body.len();
-            cells.push(if *change == Change::Binary { Cell::Binary(range) } else { Cell::Text(range) });
+            let is_binary = matches!(change, Change::Binary | Change::ReversedBits);
+            cells.push(if is_binary { Cell::Binary(range) } else { Cell::Text(range) });
         }
         batch.push_row(Arc::clone(&self.relation), body.freeze(), cells);
         size
     }
 }
 
-fn change(column: &CatalogColumn, is_uuid: bool) -> Change {
-    match column.meaning() {
+fn change(column: &CatalogColumn, is_uuid: bool, values: MysqlValues) -> Change {
+    match column.meaning(values) {
         ColumnType::Bool => Change::Bool,
         ColumnType::TimestampTz(_) => Change::Moment,
         ColumnType::Bytes if is_uuid && column.full == "binary(16)" => Change::Uuid,
+        ColumnType::Bytes if column.kind == "bit" && values == MysqlValues::Debezium => Change::ReversedBits,
         ColumnType::Bytes => Change::Binary,
         _ => Change::None,
     }

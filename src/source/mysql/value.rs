@@ -11,6 +11,7 @@ use super::table_map::{MappedColumn, column_type as t};
 use super::wire::{Malformed, Reader};
 use super::{decimal, double, jsonb, temporal};
 use crate::change::ColumnType;
+use crate::config::MysqlValues;
 
 /// How many bytes a cell has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,16 +104,23 @@ pub(super) enum Decoder {
     },
     Year,
     Date,
-    Time(u8),
-    OldTime,
+    Time {
+        digits: u8,
+        is_counted: bool,
+    },
+    OldTime {
+        is_counted: bool,
+    },
     Datetime(u8),
     OldDatetime,
     Timestamp(u8),
     OldTimestamp,
     /// One bit: true or false.
     Bool,
-    /// Several bits, as bytes.
-    Bits,
+    /// Several bits, as bytes: the highest first, or the lowest.
+    Bits {
+        is_reversed: bool,
+    },
     Enum(Vec<String>),
     Set(Vec<String>),
     Text(Charset),
@@ -126,7 +134,10 @@ pub(super) enum Decoder {
     Inet6,
     /// Four bytes as the text of an IPv4 address.
     Inet4,
-    Json,
+    /// A document as the server prints it, or as Debezium does.
+    Json {
+        is_compact: bool,
+    },
 }
 
 impl Decoder {
@@ -134,7 +145,8 @@ impl Decoder {
     ///
     /// # Errors
     /// Why the column cannot be read: a few words that follow its name.
-    pub(super) fn of(column: &MappedColumn) -> Result<Self, String> {
+    pub(super) fn of(column: &MappedColumn, values: MysqlValues) -> Result<Self, String> {
+        let is_debezium = values == MysqlValues::Debezium;
         let [low, high] = column.meta.to_le_bytes();
         let int = |width| Self::Int { width, is_unsigned: column.is_unsigned };
         let fixed = |pad_to| if column.kind == t::STRING { pad_to } else { 0 };
@@ -149,15 +161,15 @@ impl Decoder {
             t::NEWDECIMAL => Self::Decimal { precision: high, scale: low },
             t::YEAR => Self::Year,
             t::DATE | t::NEWDATE => Self::Date,
-            t::TIME => Self::OldTime,
-            t::TIME2 => Self::Time(low),
+            t::TIME => Self::OldTime { is_counted: is_debezium },
+            t::TIME2 => Self::Time { digits: low, is_counted: is_debezium },
             t::DATETIME => Self::OldDatetime,
             t::DATETIME2 => Self::Datetime(low),
             t::TIMESTAMP => Self::OldTimestamp,
             t::TIMESTAMP2 => Self::Timestamp(low),
             t::BIT if column.meta == 1 => Self::Bool,
-            t::BIT => Self::Bits,
-            t::JSON => Self::Json,
+            t::BIT => Self::Bits { is_reversed: is_debezium },
+            t::JSON => Self::Json { is_compact: is_debezium },
             t::ENUM => Self::Enum(words(column)?),
             t::SET => Self::Set(words(column)?),
             t::STRING | t::VARCHAR | t::VAR_STRING | t::TINY_BLOB | t::BLOB | t::MEDIUM_BLOB | t::LONG_BLOB => {
@@ -190,11 +202,13 @@ impl Decoder {
             Self::Timestamp(digits) => ColumnType::TimestampTz(*digits),
             Self::OldTimestamp => ColumnType::TimestampTz(0),
             Self::Bool => ColumnType::Bool,
-            Self::Bits | Self::Binary { .. } => ColumnType::Bytes,
+            Self::Bits { .. } | Self::Binary { .. } => ColumnType::Bytes,
             Self::Uuid => ColumnType::Uuid,
-            Self::Json => ColumnType::Json,
-            Self::Time(_)
-            | Self::OldTime
+            Self::Json { .. } => ColumnType::Json,
+            // whatever the digits are
+            Self::Time { is_counted: true, .. } | Self::OldTime { is_counted: true } => ColumnType::Time(6),
+            Self::Time { .. }
+            | Self::OldTime { .. }
             | Self::Enum(_)
             | Self::Set(_)
             | Self::Text(_)
@@ -219,8 +233,8 @@ impl Decoder {
             Self::Decimal { precision, scale } => decimal::write_text(raw, *precision, *scale, into)?,
             Self::Year => temporal::year(raw, into)?,
             Self::Date => temporal::date(raw, into)?,
-            Self::Time(digits) => temporal::time(raw, *digits, into)?,
-            Self::OldTime => temporal::old_time(raw, into)?,
+            Self::Time { digits, .. } => temporal::time(raw, *digits, into)?,
+            Self::OldTime { .. } => temporal::old_time(raw, into)?,
             Self::Datetime(digits) => temporal::datetime(raw, *digits, into)?,
             Self::OldDatetime => temporal::old_datetime(raw, into)?,
             Self::Timestamp(digits) => temporal::timestamp(raw, *digits, into)?,
@@ -229,12 +243,17 @@ impl Decoder {
             Self::Enum(words) => enumerated(raw, words, into)?,
             Self::Set(words) => set(raw, words, into)?,
             Self::Text(charset) => into.extend_from_slice(&charset.to_utf8(raw)?),
-            Self::Json => jsonb::write_text(raw, into)?,
+            Self::Json { is_compact: false } => jsonb::write_text(raw, into)?,
+            Self::Json { is_compact: true } => jsonb::write_compact(raw, into)?,
             Self::Uuid => uuid(raw, into)?,
             Self::Inet6 => inet6(padded(raw)?, into),
             Self::Inet4 => _ = write!(into, "{}", Ipv4Addr::from(padded::<4>(raw)?)),
-            Self::Bits => {
-                into.extend_from_slice(raw);
+            Self::Bits { is_reversed } => {
+                if *is_reversed {
+                    into.extend(raw.iter().rev());
+                } else {
+                    into.extend_from_slice(raw);
+                }
                 return Ok(Form::Binary);
             }
             Self::Binary { pad_to } => {
@@ -345,10 +364,14 @@ mod tests {
         MappedColumn { kind, meta, collation: 255, ..MappedColumn::default() }
     }
 
+    fn of(column: &MappedColumn) -> Result<Decoder, String> {
+        Decoder::of(column, MysqlValues::Server)
+    }
+
     fn shown(column: &MappedColumn, cell: &[u8]) -> String {
         let raw = Shape::of(column).unwrap().take(&mut Reader::new(cell)).unwrap();
         let mut into = Vec::new();
-        Decoder::of(column).unwrap().append(raw, &mut into).unwrap();
+        of(column).unwrap().append(raw, &mut into).unwrap();
         String::from_utf8(into).unwrap()
     }
 
@@ -374,7 +397,7 @@ mod tests {
         let mut binary = column(t::STRING, 16);
         binary.collation = 63;
         let mut into = Vec::new();
-        assert_eq!(Decoder::of(&binary).unwrap().append(&[0x10], &mut into), Ok(Form::Binary));
+        assert_eq!(of(&binary).unwrap().append(&[0x10], &mut into), Ok(Form::Binary));
         assert_eq!((into.len(), into[0], into[15]), (16, 0x10, 0));
         into.clear();
         Decoder::Uuid.append(&[0x10], &mut into).unwrap();
@@ -382,15 +405,28 @@ mod tests {
     }
 
     #[test]
+    fn debezium_has_forms_of_its_own() {
+        let decoded = |column: &MappedColumn, raw: &[u8]| {
+            let mut into = Vec::new();
+            let decoder = Decoder::of(column, MysqlValues::Debezium).unwrap();
+            decoder.append(raw, &mut into).unwrap();
+            (decoder.meaning(), into)
+        };
+        assert_eq!(decoded(&column(t::BIT, 0x0104), &[0x0A, 0xBC]), (ColumnType::Bytes, vec![0xBC, 0x0A]));
+        assert_eq!(decoded(&column(t::TIME2, 0), &[0x80, 0x10, 0x83]), (ColumnType::Time(6), b"01:02:03".to_vec()));
+        assert_eq!(decoded(&column(t::JSON, 4), &[0x02, 1, 0, 7, 0, 5, 1, 0]), (ColumnType::Json, b"[1]".to_vec()));
+    }
+
+    #[test]
     fn words_of_enum_and_set() {
         let mut column = column(t::ENUM, 1);
         column.words = vec![b"new".to_vec(), b"paid".to_vec()];
         assert_eq!(shown(&column, &[2]) + "|" + &shown(&column, &[0]), "paid|");
-        let decoder = Decoder::of(&column).unwrap();
+        let decoder = of(&column).unwrap();
         assert!(decoder.append(&[3], &mut Vec::new()).is_err());
         column.kind = t::SET;
         assert_eq!(shown(&column, &[3]) + "|" + &shown(&column, &[0]), "new,paid|");
-        assert!(Decoder::of(&column).unwrap().append(&[4], &mut Vec::new()).is_err());
+        assert!(of(&column).unwrap().append(&[4], &mut Vec::new()).is_err());
     }
 
     #[test]
@@ -400,7 +436,7 @@ mod tests {
         for (column, words) in
             [(column(t::GEOMETRY, 4), "geometry"), (unknown, "collation 17"), (column(t::NULL, 0), "type 6")]
         {
-            assert!(Decoder::of(&column).unwrap_err().contains(words));
+            assert!(of(&column).unwrap_err().contains(words));
         }
     }
 }

@@ -8,6 +8,7 @@ use super::cases::{Case, Cases, Stop};
 use super::connector::{Connect, connector_json, prepare, slot_name};
 use super::recorded::{outcome, start, wait_for_records};
 use super::records::{ByRow, Recording, by_row, compare, expected};
+use super::{cases, records};
 use crate::support::{Case as Ground, Kafka, Version, eventually};
 
 /// Connectors at the same time.
@@ -17,9 +18,12 @@ const WORKERS: usize = 3;
 #[test]
 #[ignore = "needs a real Debezium: tests/run --debezium"]
 fn record_by_record() {
-    let cases = Cases::load();
+    let cases = Cases::load(cases::FILE);
     let is_recorded = std::env::var("OUTBOX_TEST_RECORD").is_ok_and(|value| value == "1");
-    let recording = Mutex::new(Recording { versions: Connect::shared().versions().into(), ..Recording::default() });
+    let recording = Mutex::new(Recording {
+        versions: Connect::shared().versions("PostgresConnector").into(),
+        ..Recording::default()
+    });
     let findings = Mutex::new(Vec::new());
     each(&cases.cases, |case| {
         let (debezium, ours) = both(&cases, case, !is_recorded);
@@ -38,10 +42,10 @@ fn record_by_record() {
     });
     let (recording, mut findings) = (recording.into_inner().unwrap(), findings.into_inner().unwrap());
     if is_recorded {
-        recording.save();
+        recording.save(records::FILE);
         return;
     }
-    let old = Recording::load();
+    let old = Recording::load(records::FILE);
     for (name, rows) in &recording.cases {
         let none = ByRow::default();
         findings.extend(compare(&format!("the recording of {name}"), old.cases.get(name).unwrap_or(&none), rows));
@@ -61,7 +65,7 @@ fn record_by_record() {
 }
 
 /// Runs a function on all items, a few at a time.
-fn each<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
+pub(super) fn each<T: Sync>(items: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
@@ -85,7 +89,7 @@ fn both(cases: &Cases, case: &Case, with_ours: bool) -> (ByRow, Option<ByRow>) {
     let relay = with_ours.then(|| start(&ground, &our_prefix, &case.connector));
     let steps = cases.steps(case);
     for step in &steps {
-        ground.db.run(&step.sql);
+        ground.db.run(&step.sql());
     }
     wait_until_quiet(&ground.kafka, &prefix, || {
         let failure = connect.failure(&debezium);
@@ -102,7 +106,7 @@ fn both(cases: &Cases, case: &Case, with_ours: bool) -> (ByRow, Option<ByRow>) {
 }
 
 /// Waits until records have come and no more have for some seconds.
-fn wait_until_quiet(kafka: &Kafka, prefix: &str, look: impl Fn()) {
+pub(super) fn wait_until_quiet(kafka: &Kafka, prefix: &str, look: impl Fn()) {
     let (mut count, mut since) = (0, Instant::now());
     eventually(&format!("records under {prefix}"), 60, || {
         look();
@@ -121,7 +125,7 @@ fn stop_of_debezium(cases: &Cases, stop: &Stop) -> String {
     let connect = Connect::shared();
     connect.create(&connector_json(&name, &ground.db, &prefix, &stop.connector));
     eventually("Debezium streams", 60, || ground.db.slot(&slot_name(&name))?.active_pid);
-    ground.db.run(&cases.step_of(stop).sql);
+    ground.db.run(&cases.step_of(stop).sql());
     let cause = eventually(&format!("\"{}\" stops Debezium", stop.name), 90, || connect.failure(&name));
     connect.delete(&name);
     cause

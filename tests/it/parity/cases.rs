@@ -3,12 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::support::quote;
 
-/// The file of cases.
+/// The cases of PostgreSQL.
+pub(super) const FILE: &str = "cases.json";
+
+/// A file of cases.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cases {
@@ -32,6 +37,8 @@ struct Table {
 enum IdKind {
     Uuid,
     Number,
+    /// Sixteen bytes, which the header has as base64, or as digits.
+    Binary,
 }
 
 /// A row, by its columns or by statements of its own.
@@ -65,6 +72,13 @@ pub(super) struct Case {
     /// Where the relay differs, by row.
     #[serde(default)]
     pub(super) ours: BTreeMap<String, Difference>,
+}
+
+impl Case {
+    /// The name of its table.
+    pub(super) fn table(&self) -> &str {
+        &self.table
+    }
 }
 
 fn id_header() -> String {
@@ -123,7 +137,15 @@ pub(super) struct Step {
     pub(super) name: String,
     /// As the header shows it.
     pub(super) id: String,
-    pub(super) sql: String,
+    /// Those of its transactions.
+    pub(super) statements: Vec<String>,
+}
+
+impl Step {
+    /// All statements in one text.
+    pub(super) fn sql(&self) -> String {
+        self.statements.join("; ")
+    }
 }
 
 pub(super) fn folder() -> PathBuf {
@@ -131,12 +153,13 @@ pub(super) fn folder() -> PathBuf {
 }
 
 impl Cases {
-    pub(super) fn load() -> Self {
-        let text = std::fs::read_to_string(folder().join("cases.json")).unwrap();
-        let cases: Self = serde_json::from_str(&text).unwrap_or_else(|error| panic!("cases.json: {error}"));
+    /// Those of a file in the folder.
+    pub(super) fn load(file: &str) -> Self {
+        let text = std::fs::read_to_string(folder().join(file)).unwrap();
+        let cases: Self = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"));
         let reasons = cases.cases.iter().flat_map(|case| case.ours.values()).map(|difference| &difference.why);
         for why in reasons.chain(cases.stops.iter().filter_map(|stop| stop.ours.why.as_ref())) {
-            assert!(cases.differences.contains_key(why), "cases.json: no difference \"{why}\" is listed");
+            assert!(cases.differences.contains_key(why), "{file}: no difference \"{why}\" is listed");
         }
         cases
     }
@@ -166,7 +189,7 @@ impl Cases {
         let row = Row { name: stop.name.clone(), columns: stop.columns.clone(), sql: Vec::new() };
         let mut step = self.step(&stop.table, &row, 1);
         if let Some(then) = &stop.then {
-            step.sql.push_str(&format!("; BEGIN; {then}; COMMIT"));
+            step.statements.extend(["BEGIN".to_owned(), then.clone(), "COMMIT".to_owned()]);
         }
         step
     }
@@ -178,8 +201,13 @@ impl Cases {
                 (id.clone(), quote(&id))
             }
             IdKind::Number => (number.to_string(), number.to_string()),
+            IdKind::Binary => {
+                let id = u128::try_from(number).unwrap();
+                (STANDARD.encode(id.to_be_bytes()), format!("x'{id:032x}'"))
+            }
         };
-        let statements = if row.sql.is_empty() {
+        let mut statements = vec!["BEGIN".to_owned()];
+        if row.sql.is_empty() {
             let number = matches!(self.tables[table].id, IdKind::Number);
             let mut columns = BTreeMap::from([
                 ("id", literal.as_str()),
@@ -189,11 +217,12 @@ impl Cases {
             ]);
             columns.extend(row.columns.iter().map(|(name, value)| (name.as_str(), value.as_str())));
             let (names, values): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
-            format!("INSERT INTO outbox ({}) VALUES ({})", names.join(", "), values.join(", "))
+            statements.push(format!("INSERT INTO outbox ({}) VALUES ({})", names.join(", "), values.join(", ")));
         } else {
-            row.sql.join("; ").replace("{id}", &literal)
-        };
-        Step { name: row.name.clone(), id, sql: format!("BEGIN; {statements}; COMMIT") }
+            statements.extend(row.sql.iter().map(|sql| sql.replace("{id}", &literal)));
+        }
+        statements.push("COMMIT".to_owned());
+        Step { name: row.name.clone(), id, statements }
     }
 }
 
@@ -203,7 +232,14 @@ fn the_readme_names_every_difference() {
     let readme = std::fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let readme = words(&readme);
-    let cases = Cases::load();
+    for file in [FILE, super::mysql::FILE] {
+        let cases = Cases::load(file);
+        lists_every_difference(&readme, &cases);
+    }
+}
+
+fn lists_every_difference(readme: &str, cases: &Cases) {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for (key, text) in &cases.differences {
         assert!(readme.contains(&format!("- {}", words(text))), "the README lacks \"{key}\": {text}");
         let is_used = cases.cases.iter().flat_map(|case| case.ours.values()).any(|difference| difference.why == *key);

@@ -10,11 +10,8 @@ use crate::support::{Kafka, eventually, free_port, must_run, private_dir, script
 
 /// The whole JSON of a connector, as one posts it: the common properties, and those of a case.
 pub(super) fn connector_json(name: &str, db: &Database, prefix: &str, own: &Map<String, Value>) -> Value {
-    let string = "org.apache.kafka.connect.storage.StringConverter";
-    let mut config = json!({
+    let source = json!({
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "tasks.max": "1",
-        "database.hostname": "127.0.0.1",
         "database.port": db.server.port.to_string(),
         "database.user": "postgres",
         "database.password": "postgres",
@@ -23,10 +20,21 @@ pub(super) fn connector_json(name: &str, db: &Database, prefix: &str, own: &Map<
         "slot.name": slot_name(name),
         "publication.name": PUBLICATION,
         "publication.autocreate.mode": "disabled",
+        "table.include.list": "public.outbox",
+    });
+    whole(name, prefix, source, own)
+}
+
+/// A connector with what all of them have, over that what its source has, and over that its own; `{prefix}` in a text stands for
+/// the prefix.
+pub(super) fn whole(name: &str, prefix: &str, source: Value, own: &Map<String, Value>) -> Value {
+    let string = "org.apache.kafka.connect.storage.StringConverter";
+    let mut config = json!({
+        "tasks.max": "1",
+        "database.hostname": "127.0.0.1",
         "topic.prefix": prefix,
         "snapshot.mode": "no_data",
         "poll.interval.ms": "20",
-        "table.include.list": "public.outbox",
         "topic.creation.default.partitions": "3",
         "topic.creation.default.replication.factor": "1",
         "key.converter": string,
@@ -37,6 +45,9 @@ pub(super) fn connector_json(name: &str, db: &Database, prefix: &str, own: &Map<
         "transforms.outbox.route.topic.replacement": "{prefix}.${routedByValue}",
     });
     let properties = config.as_object_mut().unwrap();
+    if let Value::Object(source) = source {
+        properties.extend(source);
+    }
     properties.extend(own.clone());
     for value in properties.values_mut() {
         if let Value::String(text) = value {
@@ -101,17 +112,17 @@ impl Connect {
     }
 
     /// Versions of the worker and of the connector class.
-    pub(super) fn versions(&self) -> [(String, String); 2] {
+    pub(super) fn versions(&self, class: &str) -> [(String, String); 2] {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let plugins = self.ask("GET", "/connector-plugins", None);
-        let postgres = plugins
+        let found = plugins
             .as_array()
             .unwrap()
             .iter()
-            .find(|plugin| plugin["class"].as_str().is_some_and(|class| class.ends_with(".PostgresConnector")));
+            .find(|plugin| plugin["class"].as_str().is_some_and(|found| found.rsplit('.').next() == Some(class)));
         [
             ("Kafka Connect".to_owned(), text(&self.ask("GET", "/", None)["version"])),
-            ("Debezium".to_owned(), text(&postgres.unwrap()["version"])),
+            ("Debezium".to_owned(), text(&found.unwrap()["version"])),
         ]
     }
 

@@ -6,12 +6,16 @@
 //!                                        └─────────────▶ Debezium ──▶ records ─┴▶ equal, but for the listed differences
 //! ```
 //!
+//! The same for MySQL in [`mysql`], with files of its own.
+//!
 //! [`recorded`] takes Debezium's side from `tests/data/parity/debezium.json`; [`beside_debezium`] and [`takeover`], with a
 //! real one, run in `tests/run --debezium`; the former can write that file anew.
 
 mod beside_debezium;
 mod cases;
 mod connector;
+mod mysql;
+mod mysql_takeover;
 mod recorded;
 mod records;
 mod takeover;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::cases::{Case, Cases, Outcome, Stop};
 use super::connector::{connector_json, prepare};
 use super::records::{ByRow, Record, Recording, by_row, compare, expected};
+use super::{cases, records};
 use crate::support::{Case as Ground, Kafka, Outboxd, Version, eventually};
 
 on_each_version!(cases_1, cases_2, cases_3, cases_4, stops_1, stops_2);
@@ -37,7 +38,7 @@ fn stops_2(version: Version) {
 
 /// Every fourth case.
 fn cases_of(version: Version, share: usize) {
-    let (cases, recording) = (Cases::load(), Recording::load());
+    let (cases, recording) = (Cases::load(cases::FILE), Recording::load(records::FILE));
     let mut findings = Vec::new();
     for case in cases.cases.iter().skip(share).step_by(4) {
         let recorded = recording.cases.get(&case.name);
@@ -55,7 +56,7 @@ fn ours(version: Version, cases: &Cases, case: &Case, wanted: &ByRow) -> ByRow {
     let relay = start(&ground, &prefix, &case.connector);
     let steps = cases.steps(case);
     for step in &steps {
-        ground.db.run(&step.sql);
+        ground.db.run(&step.sql());
     }
     let count = wanted.values().map(Vec::len).sum();
     wait_for_records(&relay, &ground.kafka, &prefix, count);
@@ -83,7 +84,7 @@ pub(super) fn wait_for_records(relay: &Outboxd, kafka: &Kafka, prefix: &str, cou
 
 /// Every second row that stops Debezium.
 fn stops_of(version: Version, share: usize) {
-    let (cases, recording) = (Cases::load(), Recording::load());
+    let (cases, recording) = (Cases::load(cases::FILE), Recording::load(records::FILE));
     let findings: Vec<String> = cases
         .stops
         .iter()
@@ -110,7 +111,7 @@ fn seen(version: Version, cases: &Cases, stop: &Stop) -> Seen {
     let prefix = format!("{}.ours", ground.tag);
     prepare(&ground.db, cases.table_of(stop), &[&ground.tag]);
     let step = cases.step_of(stop);
-    ground.db.run(&step.sql);
+    ground.db.run(&step.sql());
     let json = connector_json(&ground.tag, &ground.db, &prefix, &stop.connector);
     let mut relay = Outboxd::start_connector(&json, &ground.kafka);
     eventually("something comes of the row", 30, || {

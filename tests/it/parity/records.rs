@@ -102,6 +102,9 @@ pub(super) fn by_row(kafka: &Kafka, prefix: &str, id_header: &str, steps: &[Step
     rows
 }
 
+/// What was recorded of PostgreSQL's connector.
+pub(super) const FILE: &str = "debezium.json";
+
 /// What was recorded of Debezium.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -114,13 +117,14 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    pub(super) fn load() -> Self {
-        let text = std::fs::read_to_string(folder().join("debezium.json")).unwrap();
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("debezium.json: {error}"))
+    /// The one in a file of the folder.
+    pub(super) fn load(file: &str) -> Self {
+        let text = std::fs::read_to_string(folder().join(file)).unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
     }
 
     /// Writes the file, a line for each record, so that changes can be read.
-    pub(super) fn save(&self) {
+    pub(super) fn save(&self, file: &str) {
         let mut out = format!("{{\n \"versions\": {},\n \"cases\": {{", json(&self.versions));
         for (index, (case, rows)) in self.cases.iter().enumerate() {
             out.push_str(if index == 0 { "\n" } else { ",\n" });
@@ -136,7 +140,7 @@ impl Recording {
         let stops: Vec<_> =
             self.stops.iter().map(|(name, cause)| format!("\n  {}: {}", json(name), json(cause))).collect();
         out.push_str(&format!("{}\n }}\n}}\n", stops.join(",")));
-        std::fs::write(folder().join("debezium.json"), out).unwrap();
+        std::fs::write(folder().join(file), out).unwrap();
     }
 }
 

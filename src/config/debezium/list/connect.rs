@@ -5,6 +5,7 @@ use super::Verdict::{Ignored, Into, Is, Never, Refused, Warned};
 use super::{Line, Verdict, line};
 
 const ONE_READER: &str = "there is always one reader, which reads the log";
+const POSITION: &str = "the position is kept in sink.kafka.positions-topic; see outboxd takeover";
 const STOPS: &str = "a row that cannot be published stops the relay before it";
 
 /// Kafka Connect's own properties.
@@ -18,14 +19,12 @@ pub(in super::super) const CONNECT: &[Line] = &[
                 ("io.debezium.connector.postgresql.PostgresConnector", Into("source.postgres")),
                 ("PostgresConnector", Into("source.postgres")),
                 ("Postgres", Into("source.postgres")),
-                (
-                    "io.debezium.connector.mysql.MySqlConnector",
-                    Never("a source of type MySQL is not available in this version", "use a PostgreSQL source"),
-                ),
-                (
-                    "io.debezium.connector.mariadb.MariaDbConnector",
-                    Never("a source of type MariaDB is not available in this version", "use a PostgreSQL source"),
-                ),
+                ("io.debezium.connector.mysql.MySqlConnector", Into("source.mysql")),
+                ("MySqlConnector", Into("source.mysql")),
+                ("MySql", Into("source.mysql")),
+                ("io.debezium.connector.mariadb.MariaDbConnector", Into("source.mariadb")),
+                ("MariaDbConnector", Into("source.mariadb")),
+                ("MariaDb", Into("source.mariadb")),
             ],
         ),
     ),
@@ -92,8 +91,8 @@ pub(in super::super) const CONNECT: &[Line] = &[
         ),
     ),
     line("transaction.boundary*", Always(Ignored("at least once; the header id tells repeats"))),
-    line("offsets.storage.topic", Always(Warned("the position is kept in sink.kafka.positions-topic and in the slot"))),
-    line("offset.*", Always(Ignored("the position is kept in sink.kafka.positions-topic and in the slot"))),
+    line("offsets.storage.topic", Always(Warned(POSITION))),
+    line("offset.*", Always(Ignored(POSITION))),
     line("config.action.reload", Always(Ignored("files are read when the relay starts"))),
     line("config.providers*", Always(Ignored("the providers env and file are there"))),
 ];

@@ -4,9 +4,9 @@ use super::Action::{Always, Choice, Flag, Part, Text, Unless};
 use super::Verdict::{Ignored, Into, Is, IsBut, Never, Refused, Warned};
 use super::{Line, Verdict, line};
 
-const URL: &str = "source.postgres.url";
+pub(super) const URL: &str = "source.*.url";
 const DISCARDED: Verdict = Ignored("the router discards what it influences");
-const TUNING: Verdict = Ignored("it tunes what is not here");
+pub(super) const TUNING: Verdict = Ignored("it tunes what is not here");
 const NO_SIGNALS: Verdict =
     Warned("there are no signals and no incremental snapshots; see outboxd resume --from table");
 const NO_SNAPSHOT_SETTING: Verdict =
@@ -15,7 +15,7 @@ const HIDES: Verdict = Never(
     "would hide data, and here every column is published as it is",
     "hide the data where the row is written, then leave the property out",
 );
-const STOPS: &str = "a row that cannot be published stops the relay before it";
+pub(super) const STOPS: &str = "a row that cannot be published stops the relay before it";
 const FOREIGN_VALUES: Verdict =
     Never("would change values by foreign code", "leave it out, if the outbox's columns do not depend on it");
 
@@ -26,7 +26,7 @@ pub(in super::super) const COMMON: &[Line] = &[
     line("database.hostname", Part(URL)),
     line("database.port", Part(URL)),
     line("database.user", Part(URL)),
-    line("database.password", Part("source.postgres.password")),
+    line("database.password", Part("source.*.password")),
     line("table.include.list", Part("outbox.tables")),
     line("table.exclude.list", Part("outbox.tables")),
     line("schema.include.list", Part("outbox.tables")),
@@ -62,32 +62,16 @@ pub(in super::super) const COMMON: &[Line] = &[
     line(
         "snapshot.mode",
         Choice(
-            "source.postgres.start",
+            "source.*.start",
             &[
                 ("initial", Is("table")),
                 ("no_data", Is("now")),
                 ("never", IsBut("now", "this is the former name of no_data")),
-                ("always", IsBut("table", "the rows that stand in the table are published at the first start only")),
-                (
-                    "when_needed",
-                    IsBut(
-                        "table",
-                        "when the position is gone the relay waits for a person; see outboxd resume --from table",
-                    ),
-                ),
-                (
-                    "initial_only",
-                    Refused(
-                        "the relay goes on after the first read",
-                        "set it to \"initial\", and stop the relay when the log says that the first read is done",
-                        "it reads what stands in the table, and goes on",
-                    ),
-                ),
-                (
-                    "configuration_based",
-                    Never("its own settings are not available", "write \"initial\" or \"no_data\""),
-                ),
-                ("custom", Never("foreign code decides what is read", "write \"initial\" or \"no_data\"")),
+                ("always", ALWAYS),
+                ("when_needed", WHEN_NEEDED),
+                ("initial_only", INITIAL_ONLY),
+                ("configuration_based", NO_CONFIGURED_SNAPSHOT),
+                ("custom", NO_CUSTOM_SNAPSHOT),
             ],
         ),
     ),
@@ -117,7 +101,7 @@ pub(in super::super) const COMMON: &[Line] = &[
             ),
         ),
     ),
-    line("skipped.operations", Part("source.postgres")),
+    line("skipped.operations", Part("source.*")),
     line(
         "event.processing.failure.handling.mode",
         Choice(
@@ -178,15 +162,28 @@ pub(in super::super) const COMMON: &[Line] = &[
     line("post.processors", Unless(&[""], FOREIGN_VALUES)),
     line("extended.headers.enabled", Flag("record.context-headers")),
     line("custom.metric.tags", Always(Warned("the metrics have the label name alone"))),
-    line("database.query.timeout.ms", Always(Warned("see source.postgres.connect-timeout and silence-timeout"))),
-    line("connection.validation.timeout.ms", Always(Warned("see source.postgres.connect-timeout and silence-timeout"))),
+    line("database.query.timeout.ms", Always(Warned("see source.*.connect-timeout and silence-timeout"))),
+    line("connection.validation.timeout.ms", Always(Warned("see source.*.connect-timeout and silence-timeout"))),
     line("executor.shutdown.timeout.ms", Always(Warned("see delivery.shutdown-timeout"))),
     line("streaming.delay.ms", Always(Warned("reading begins at once"))),
     line("database.initial.statements", Always(Warned("the session's settings are the relay's"))),
     line("internal.*", Always(Warned("it has no meaning here"))),
 ];
 
-const FAILURES_SKIPPED: Verdict = Refused(
+pub(super) const ALWAYS: Verdict =
+    IsBut("table", "the rows that stand in the table are published at the first start only");
+pub(super) const WHEN_NEEDED: Verdict =
+    IsBut("table", "when the position is gone the relay waits for a person; see outboxd resume --from table");
+pub(super) const INITIAL_ONLY: Verdict = Refused(
+    "the relay goes on after the first read",
+    "set it to \"initial\", and stop the relay when the log says that the first read is done",
+    "it reads what stands in the table, and goes on",
+);
+pub(super) const NO_CONFIGURED_SNAPSHOT: Verdict =
+    Never("its own settings are not available", "write \"initial\" or \"no_data\"");
+pub(super) const NO_CUSTOM_SNAPSHOT: Verdict =
+    Never("foreign code decides what is read", "write \"initial\" or \"no_data\"");
+pub(super) const FAILURES_SKIPPED: Verdict = Refused(
     "would drop what is not understood, and nothing is dropped silently",
     "set it to \"fail\"",
     "the relay stops at what it does not understand",

@@ -1,10 +1,14 @@
 //! The one list of what becomes of each property, to be read from top to bottom: the first line that fits counts.
 //!
+//! `source.*` stands for the table of the source: `source.postgres`, `source.mysql` or `source.mariadb`.
+//!
 //! Names and defaults are those of Debezium 3.6 and Kafka Connect 4. A name that ends with `*` stands for all that begin so.
 
+mod binlog;
 mod connect;
 mod connector;
 
+pub(super) use binlog::BINLOG;
 pub(super) use connect::{CONNECT, ROUTER, SERVER};
 pub(super) use connector::{COMMON, POSTGRES};
 
@@ -57,15 +61,6 @@ const fn line(name: &'static str, action: Action) -> Line {
     Line { name, action }
 }
 
-/// Properties that Debezium demands, with what they are.
-pub(super) const REQUIRED: &[(&str, &str, &str)] = &[
-    ("connector.class", "io.debezium.connector.postgresql.PostgresConnector", ""),
-    ("topic.prefix", "the connector's logical name", "record.legacy-prefix"),
-    ("database.hostname", "the database server's name or address", "source.postgres.url"),
-    ("database.user", "the role to log in as", "source.postgres.url"),
-    ("database.dbname", "the database's name", "source.postgres.url"),
-];
-
 /// The line that fits a name.
 pub(super) fn find(lists: &[&'static [Line]], name: &str) -> Option<&'static Line> {
     lists.iter().flat_map(|list| list.iter()).find(|line| match line.name.strip_suffix('*') {
@@ -76,17 +71,19 @@ pub(super) fn find(lists: &[&'static [Line]], name: &str) -> Option<&'static Lin
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind::Kind;
     use super::Action::{Choice, Flag, Text};
     use super::Verdict::{Is, IsBut};
     use super::*;
     use crate::config::options;
 
-    const ALL: &[&[Line]] = &[CONNECT, SERVER, COMMON, POSTGRES, ROUTER];
-
     /// Every option that a line names is one of ours, and every word one of its words.
     #[test]
     fn the_list_names_options_of_ours() {
-        for line in ALL.iter().flat_map(|list| list.iter()) {
+        let kinds = [Kind::Postgres, Kind::Mysql, Kind::Mariadb];
+        let lists = kinds.into_iter().flat_map(|kind| kind.lists().into_iter().map(move |list| (kind, list)));
+        let others = [(Kind::Postgres, SERVER), (Kind::Postgres, ROUTER)];
+        for (kind, line) in lists.chain(others).flat_map(|(kind, list)| list.iter().map(move |line| (kind, line))) {
             let (option, words): (&str, &[(&str, Verdict)]) = match line.action {
                 Text(option) | Flag(option) => (option, &[]),
                 Choice(option, words) => (option, words),
@@ -100,7 +97,7 @@ mod tests {
                 })
                 .collect();
             assert_eq!(option.is_empty(), words.is_empty() && matches!(line.action, Choice(..)), "{}", line.name);
-            if let Some(known) = options::find(option) {
+            if let Some(known) = options::find(&kind.named(option)) {
                 let kinds: Vec<&str> = known.kind.split(", ").collect();
                 let wrong: Vec<&&str> = words.iter().filter(|word| !kinds.contains(word)).collect();
                 assert!(wrong.is_empty(), "{}: {wrong:?}", line.name);
@@ -113,7 +110,7 @@ mod tests {
     /// No line stands behind one that takes its name first.
     #[test]
     fn every_line_can_be_reached() {
-        for lists in [&[SERVER, COMMON, POSTGRES, CONNECT][..], &[ROUTER]] {
+        for lists in [&[SERVER, COMMON, POSTGRES, CONNECT][..], &[BINLOG, CONNECT], &[ROUTER]] {
             for line in lists.iter().flat_map(|list| list.iter()) {
                 let name = line.name.replace('*', "x");
                 assert!(std::ptr::eq(find(lists, &name).unwrap(), line), "{}", line.name);
