@@ -86,7 +86,7 @@ impl Format {
 fn integer(value: &Typed<'_>, width: usize) -> Result<Bytes<'static>, ValueError> {
     let bytes = match value {
         Typed::Int(number) if width == 4 => i32::try_from(*number).ok().map(|number| number.to_be_bytes().to_vec()),
-        Typed::Int(number) => Some(number.to_be_bytes().to_vec()),
+        Typed::Int(number) => i64::try_from(*number).ok().map(|number| number.to_be_bytes().to_vec()),
         _ => None,
     };
     bytes.map(|bytes| Some(Cow::Owned(bytes))).ok_or(ValueError::NoInteger(width))

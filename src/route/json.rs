@@ -17,7 +17,6 @@ pub(super) fn value(out: &mut Vec<u8>, value: &Typed<'_>) -> Result<(), ValueErr
         Typed::Special(special) => return Err(ValueError::Special(special)),
         Typed::Bool(value) => out.extend_from_slice(value.to_string().as_bytes()),
         Typed::Int(value) => out.extend_from_slice(value.to_string().as_bytes()),
-        Typed::Unsigned(value) => out.extend_from_slice(value.to_string().as_bytes()),
         Typed::Float32(value) => float(out, value.is_finite(), &number::float(*value)),
         Typed::Float64(value) => double(out, *value),
         Typed::Decimal(value) => base64(out, &value.unscaled()),

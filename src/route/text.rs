@@ -72,7 +72,6 @@ fn append(out: &mut Vec<u8>, value: &Typed<'_>, is_embedded: bool) {
         Typed::Special(text) => out.extend_from_slice(text.as_bytes()),
         Typed::Bool(value) => out.extend_from_slice(value.to_string().as_bytes()),
         Typed::Int(value) => out.extend_from_slice(value.to_string().as_bytes()),
-        Typed::Unsigned(value) => out.extend_from_slice(value.to_string().as_bytes()),
         Typed::Float32(value) => out.extend_from_slice(number::float(*value).as_bytes()),
         Typed::Float64(value) => out.extend_from_slice(number::double(*value).as_bytes()),
         Typed::Decimal(value) => out.extend_from_slice(value.text().as_bytes()),

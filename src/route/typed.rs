@@ -73,9 +73,8 @@ pub(super) enum Typed<'a> {
     Null,
     Text(Cow<'a, [u8]>),
     Bool(bool),
-    Int(i64),
-    /// A number that is too large for a signed one.
-    Unsigned(u64),
+    /// Also MySQL's unsigned numbers of 64 bits.
+    Int(i128),
     Float32(f32),
     Float64(f64),
     Decimal(Decimal),
@@ -114,6 +113,8 @@ pub(super) fn decode<'a>(kind: ColumnType, shape: Shape, value: Value<'a>) -> Re
         (ColumnType::Text | ColumnType::Json | ColumnType::Uuid, Value::Text(text)) => {
             Ok(Typed::Text(Cow::Borrowed(text)))
         }
+        // what is done with binary columns is not done with them
+        (ColumnType::Bits, Value::Binary(bytes)) => Ok(Typed::Bytes(Cow::Borrowed(bytes))),
         (_, Value::Binary(bytes)) => Ok(binary(shape, Cow::Borrowed(bytes))),
         (_, Value::Text(text)) => {
             let text = std::str::from_utf8(text).map_err(|_| ValueError::NotUtf8)?;
@@ -129,11 +130,7 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         ColumnType::Text | ColumnType::Json | ColumnType::Uuid => as_it_is,
         ColumnType::Bool => Typed::Bool(choose(text, "t", "f")?),
         ColumnType::Bit => Typed::Bool(choose(text, "1", "0")?),
-        ColumnType::Int16 | ColumnType::Int32 => Typed::Int(text.parse().ok()?),
-        ColumnType::Int64 => match text.parse() {
-            Ok(number) => Typed::Int(number),
-            Err(_) => Typed::Unsigned(text.parse().ok()?),
-        },
+        ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64 => Typed::Int(text.parse().ok()?),
         ColumnType::Float32 => Typed::Float32(text.parse().ok()?),
         ColumnType::Float64 => Typed::Float64(text.parse().ok()?),
         ColumnType::Numeric | ColumnType::VariableNumeric => match shape.decimal {
@@ -145,20 +142,24 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         ColumnType::Bits => Typed::Bytes(Cow::Owned(bits(text)?)),
         ColumnType::Bytes => binary(shape, Cow::Owned(unhex(text)?)),
         // an infinite day or moment has no count and no ISO text: it is what the server calls it
-        ColumnType::Date if counts => time::days(text).map_or(as_it_is, Typed::Int),
+        ColumnType::Date if counts => time::days(text).map_or(as_it_is, int),
         ColumnType::Date => time::iso_date(text).map_or(as_it_is, owned),
-        ColumnType::Time(digits) if counts => Typed::Int(in_unit(time::time_of_day(text)?, digits)),
+        ColumnType::Time(digits) if counts => int(in_unit(time::time_of_day(text)?, digits)),
         ColumnType::Time(_) => as_it_is,
         ColumnType::TimeTz => owned(time::time_utc(text)?),
         ColumnType::Timestamp(digits) if counts => {
-            time::count(text).map_or(as_it_is, |count| Typed::Int(in_unit(count, digits)))
+            time::count(text).map_or(as_it_is, |count| int(in_unit(count, digits)))
         }
         ColumnType::Timestamp(_) => time::iso(text).map_or(as_it_is, owned),
         ColumnType::TimestampTz(digits) => time::iso_utc(text, digits).map_or(as_it_is, owned),
-        ColumnType::Interval if counts => Typed::Int(Span::parse(text)?.microseconds()),
+        ColumnType::Interval if counts => int(Span::parse(text)?.microseconds()),
         ColumnType::Interval => owned(Span::parse(text)?.iso()),
         ColumnType::Array(kind) => Typed::List(list(*kind, shape, array::parse(text)?)?),
     })
+}
+
+fn int<'a>(number: i64) -> Typed<'a> {
+    Typed::Int(number.into())
 }
 
 fn exact(kind: ColumnType, text: &str) -> Option<Typed<'static>> {
@@ -223,7 +224,6 @@ fn into_owned(value: Typed<'_>) -> Typed<'static> {
         Typed::Text(text) => Typed::Text(Cow::Owned(text.into_owned())),
         Typed::Bool(value) => Typed::Bool(value),
         Typed::Int(value) => Typed::Int(value),
-        Typed::Unsigned(value) => Typed::Unsigned(value),
         Typed::Float32(value) => Typed::Float32(value),
         Typed::Float64(value) => Typed::Float64(value),
         Typed::Decimal(value) => Typed::Decimal(value),
@@ -334,7 +334,7 @@ mod tests {
                     Typed::Null => unreachable!(),
                     Typed::Text(_) => Class::Text,
                     Typed::Bool(_) => Class::Bool,
-                    Typed::Int(_) | Typed::Unsigned(_) => Class::Int64,
+                    Typed::Int(_) => Class::Int64,
                     Typed::Float32(_) | Typed::Float64(_) => Class::Float,
                     Typed::Decimal(_) | Typed::VariableDecimal(_) | Typed::Special(_) => Class::Decimal,
                     Typed::Bytes(_) => Class::Bytes,

@@ -403,6 +403,7 @@ impl CatalogColumn {
             "datetime" => ColumnType::Timestamp(self.digits),
             "timestamp" => ColumnType::TimestampTz(self.digits),
             "bit" if self.full == "bit(1)" => ColumnType::Bool,
+            "bit" if values == MysqlValues::Debezium => ColumnType::Bits,
             "bit" | "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => ColumnType::Bytes,
             "time" if values == MysqlValues::Debezium => ColumnType::Time(6),
             "json" => ColumnType::Json,

@@ -344,7 +344,7 @@ fn change(column: &CatalogColumn, is_uuid: bool, values: MysqlValues) -> Change 
         ColumnType::Bool => Change::Bool,
         ColumnType::TimestampTz(_) => Change::Moment,
         ColumnType::Bytes if is_uuid && column.full == "binary(16)" => Change::Uuid,
-        ColumnType::Bytes if column.kind == "bit" && values == MysqlValues::Debezium => Change::ReversedBits,
+        ColumnType::Bits => Change::ReversedBits,
         ColumnType::Bytes => Change::Binary,
         _ => Change::None,
     }

@@ -202,6 +202,7 @@ impl Decoder {
             Self::Timestamp(digits) => ColumnType::TimestampTz(*digits),
             Self::OldTimestamp => ColumnType::TimestampTz(0),
             Self::Bool => ColumnType::Bool,
+            Self::Bits { is_reversed: true } => ColumnType::Bits,
             Self::Bits { .. } | Self::Binary { .. } => ColumnType::Bytes,
             Self::Uuid => ColumnType::Uuid,
             Self::Json { .. } => ColumnType::Json,
@@ -412,7 +413,7 @@ mod tests {
             decoder.append(raw, &mut into).unwrap();
             (decoder.meaning(), into)
         };
-        assert_eq!(decoded(&column(t::BIT, 0x0104), &[0x0A, 0xBC]), (ColumnType::Bytes, vec![0xBC, 0x0A]));
+        assert_eq!(decoded(&column(t::BIT, 0x0104), &[0x0A, 0xBC]), (ColumnType::Bits, vec![0xBC, 0x0A]));
         assert_eq!(decoded(&column(t::TIME2, 0), &[0x80, 0x10, 0x83]), (ColumnType::Time(6), b"01:02:03".to_vec()));
         assert_eq!(decoded(&column(t::JSON, 4), &[0x02, 1, 0, 7, 0, 5, 1, 0]), (ColumnType::Json, b"[1]".to_vec()));
     }

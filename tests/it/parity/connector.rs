@@ -87,11 +87,12 @@ impl Connect {
         Self { url: variable("OUTBOX_TEST_CONNECT"), dir: None }
     }
 
-    /// Starts one of this test's own, which it may kill.
-    pub(super) fn start(kafka: &Kafka) -> Self {
+    /// Starts one of this test's own, which it may kill; `properties` are further lines of its file.
+    pub(super) fn start(kafka: &Kafka, properties: &str) -> Self {
         let (dir, port) = (private_dir("connect"), free_port());
         let mut command = script("connect.sh");
         command.arg("start").arg(&dir).arg(&kafka.bootstrap).env("CONNECT_PORT", port.to_string());
+        command.env("WORKER_PROPS", properties);
         must_run(&mut command);
         Self { url: format!("http://127.0.0.1:{port}"), dir: Some(dir) }
     }

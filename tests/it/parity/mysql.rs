@@ -170,7 +170,7 @@ fn both(cases: &Cases, case: &Case) -> (ByRow, ByRow) {
 /// A row that every case can route.
 fn warming_row(case: &Case) -> String {
     let (id, key) = match case.table() {
-        "binary" => ("NULL", "0"),
+        "binary" => ("CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS UNSIGNED)", "0"),
         "binary id" => ("UNHEX(REPLACE(UUID(), '-', ''))", "'0'"),
         _ => ("UUID()", "'0'"),
     };

@@ -25,7 +25,8 @@ fn after_a_kill() {
     let kafka = PrivateKafka::start();
     let mut case = MysqlCase::new(Kind::Mysql);
     case.kafka = Kafka::clone(&kafka);
-    let connect = Connect::start(&kafka);
+    // often enough that there is an offset, and that the last one is from the middle
+    let connect = Connect::start(&kafka, "offset.flush.interval.ms=700");
     let own = Map::from_iter([
         ("transforms.outbox.route.topic.replacement".to_owned(), json!("outbox.event.${routedByValue}")),
         ("poll.interval.ms".to_owned(), json!("100")),

@@ -55,7 +55,7 @@ impl Ground {
         let kafka = PrivateKafka::start();
         let case = Case::on(&Server::shared(Version::V15), &kafka);
         prepare(&case.db, &base_table("outbox"), &[&case.tag]);
-        let connect = Connect::start(&kafka);
+        let connect = Connect::start(&kafka, "");
         let own = Map::from_iter([
             ("transforms.outbox.route.topic.replacement".to_owned(), json!("outbox.event.${routedByValue}")),
             ("poll.interval.ms".to_owned(), json!("100")),
