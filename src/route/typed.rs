@@ -129,6 +129,8 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         ColumnType::Text | ColumnType::Json | ColumnType::Uuid => as_it_is,
         ColumnType::Bool => Typed::Bool(choose(text, "t", "f")?),
         ColumnType::Bit => Typed::Bool(choose(text, "1", "0")?),
+        // MySQL's year zero is none, as its zero dates are: it stays what the server calls it
+        ColumnType::Int32 if text == "0000" => as_it_is,
         ColumnType::Int16 | ColumnType::Int32 => Typed::Int(text.parse().ok()?),
         ColumnType::Int64 => match text.parse() {
             Ok(number) => Typed::Int(number),

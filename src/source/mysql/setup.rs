@@ -81,7 +81,9 @@ fn create_statement(accounts: &str, password: &str) -> String {
 /// What lasts only until the server is started again, or is not a statement's.
 fn remark(flavour: Flavour) -> &'static str {
     match flavour {
-        Flavour::Mysql => "gtid_mode should be ON, so that a failover needs no hand, and log_bin has to be, as it is by default",
+        Flavour::Mysql => {
+            "gtid_mode should be ON, so that a failover needs no hand, and log_bin has to be, as it is by default"
+        }
         Flavour::Mariadb => {
             "the variables go into the server's configuration file too, and log_bin, which needs a restart"
         }
