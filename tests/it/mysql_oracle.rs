@@ -163,8 +163,8 @@ fn first_deliveries(case: &MysqlCase, count: u64) -> Vec<Rec> {
     records
 }
 
-/// What SELECT shows, as it is published: floating-point numbers are written as by Java, everything else as it is. The
-/// server's own form for them shows in `js`.
+/// What SELECT shows, as it is published: numbers with a fraction are written as by Java, everything else as it is. The
+/// server's own form for floating-point numbers shows in `js`.
 fn shown(name: &str, text: &str) -> String {
     let java = |plain: bool, short: String, exponent: String| {
         if plain {
@@ -184,8 +184,23 @@ fn shown(name: &str, text: &str) -> String {
             let value = text.parse::<f64>().unwrap() as f32;
             java(is_plain(f64::from(value.abs())), format!("{value:?}"), format!("{value:E}"))
         }
+        "de" | "d0" | "d9" | "dx" => java_decimal(text),
         _ => text.to_owned(),
     }
+}
+
+/// `BigDecimal.toString`: with an exponent for numbers smaller than a millionth.
+fn java_decimal(text: &str) -> String {
+    let (sign, magnitude) = text.strip_prefix('-').map_or(("", text), |magnitude| ("-", magnitude));
+    let (whole, fraction) = magnitude.split_once('.').unwrap_or((magnitude, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0');
+    let digits = if digits.is_empty() { "0" } else { digits };
+    let Some(exponent) = (fraction.len() + 1).checked_sub(digits.len()).filter(|exponent| *exponent > 6) else {
+        return text.to_owned();
+    };
+    let (first, rest) = digits.split_at(1);
+    format!("{sign}{first}{}{rest}E-{exponent}", if rest.is_empty() { "" } else { "." })
 }
 
 /// One row of the tool's output, by the numbers of the columns.
