@@ -118,6 +118,8 @@ mod tests {
         for (kind, text, expected) in [
             (ColumnType::Int64, "-1", "-1"),
             (ColumnType::Int64, "18446744073709551615", "18446744073709551615"),
+            (ColumnType::Int32, "0000", "0000"),
+            (ColumnType::Int32, "2024", "2024"),
             (ColumnType::Bool, "t", "true"),
             (ColumnType::Bool, "f", "false"),
             (ColumnType::Bit, "1", "true"),

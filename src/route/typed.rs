@@ -130,6 +130,8 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         ColumnType::Text | ColumnType::Json | ColumnType::Uuid => as_it_is,
         ColumnType::Bool => Typed::Bool(choose(text, "t", "f")?),
         ColumnType::Bit => Typed::Bool(choose(text, "1", "0")?),
+        // MySQL's year zero is none, as its zero dates are: it stays what the server calls it
+        ColumnType::Int32 if text == "0000" => as_it_is,
         ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64 => Typed::Int(text.parse().ok()?),
         ColumnType::Float32 => Typed::Float32(text.parse().ok()?),
         ColumnType::Float64 => Typed::Float64(text.parse().ok()?),

@@ -68,19 +68,7 @@ fn fr_30_purged_log_is_terminal_with_the_gap(kind: Kind) {
     let position = eventually("a position", 10, || case.stored_position());
     assert_eq!(relay.terminate(), Some(0));
     case.insert("A", "k", "lost");
-    let mut session = case.session();
-    session.run("FLUSH BINARY LOGS");
-    session.run("FLUSH BINARY LOGS");
-    let last = if kind.is_mysql() { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
-    let last = session.value(last);
-    if kind == Kind::Mariadb11 {
-        session.run("SET GLOBAL slave_connections_needed_for_purge = 0");
-    }
-    // a file stays as long as the server has not noticed that its reader has gone
-    eventually("the files are purged", 20, || {
-        session.run(&format!("PURGE BINARY LOGS TO '{last}'"));
-        (session.rows("SHOW BINARY LOGS").len() == 1).then_some(())
-    });
+    server.purge_log();
     let relay = Outboxd::start(&case.config());
     let ready = relay.wait_terminal(&["log_purged"], 20).json;
     assert!(ready["gap"]["from"].as_str().unwrap().contains('@'), "{ready} {position}");

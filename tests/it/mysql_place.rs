@@ -86,14 +86,6 @@ fn mysql_place_fr_30_purged_log_is_terminal_with_the_gap() {
     case.insert("A", "k", "1");
     case.values_until("A", "1", 10);
     let mut session = case.session();
-    let purge = |session: &mut crate::support::mysql::MysqlSession| {
-        session.run("FLUSH BINARY LOGS");
-        let last = session.value("SHOW BINARY LOG STATUS");
-        eventually("the files are purged", 20, || {
-            session.run(&format!("PURGE BINARY LOGS TO '{last}'"));
-            (session.rows("SHOW BINARY LOGS").len() == 1).then_some(last.clone())
-        })
-    };
     // nothing is written, and the position follows
     session.run("FLUSH BINARY LOGS");
     let last = session.value("SHOW BINARY LOG STATUS");
@@ -104,7 +96,7 @@ fn mysql_place_fr_30_purged_log_is_terminal_with_the_gap() {
     assert_eq!(case.values_until("A", "2", 10), ["1", "2"]);
     assert_eq!(relay.terminate(), Some(0));
     case.insert("A", "k", "lost");
-    let oldest = purge(&mut session);
+    let oldest = server.purge_log();
     let relay = Outboxd::start(&case.config());
     let ready = relay.wait_terminal(&["log_purged"], 20).json;
     assert!(ready["detail"].as_str().unwrap().contains(&format!("the oldest is {oldest}")), "{ready}");

@@ -192,12 +192,7 @@ fn mysql_fr_31_tagged_gtids() {
     session.run("SET gtid_next = 'AUTOMATIC:my_tag'");
     session.run(&case.insert_sql("A", "k", "lost"));
     session.run("SET gtid_next = 'AUTOMATIC'");
-    session.run("FLUSH BINARY LOGS");
-    let last = session.value("SHOW BINARY LOG STATUS");
-    eventually("the files are purged", 20, || {
-        session.run(&format!("PURGE BINARY LOGS TO '{last}'"));
-        (session.rows("SHOW BINARY LOGS").len() == 1).then_some(())
-    });
+    server.purge_log();
     let ready = Outboxd::start(&case.config()).wait_terminal(&["log_purged"], 20).json;
     assert!(ready["detail"].as_str().unwrap().contains(":my_tag:"), "{ready}");
 }

@@ -114,7 +114,12 @@ fn binary_keeps_its_zeros(kind: Kind) {
         "CREATE TABLE outbox (id BINARY(16) PRIMARY KEY, aggregatetype VARCHAR(255) NOT NULL, aggregateid BINARY(4), \
          payload BLOB, other BINARY(3))",
     );
-    let config = case.config().set("outbox.columns.id-format", "uuid").set("record.headers", vec!["other"]);
+    let config = case
+        .config()
+        .set("outbox.columns.id-format", "uuid")
+        .set("record.headers", vec!["other"])
+        .set("record.key-format", "bytes")
+        .set("record.value-format", "bytes");
     let relay = Outboxd::start(&config);
     relay.ready();
     let kind_text = quote(&case.kind("A"));

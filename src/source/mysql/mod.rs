@@ -67,14 +67,21 @@ use crate::state::StatusBoard;
 
 /// Feeds events to the decoder, as a server could send them: each with its length in two bytes before it.
 #[cfg(fuzzing)]
-pub fn fuzz_events(mut input: &[u8]) {
+pub fn fuzz_events(input: &[u8]) {
+    for by_place in [false, true] {
+        fuzz_reading(input, Reading { by_place, is_resumed: by_place });
+    }
+}
+
+#[cfg(fuzzing)]
+fn fuzz_reading(mut input: &[u8], reading: Reading) {
     use crate::change::{Batch, Item};
     use crate::position::BinlogPosition;
     let outbox = crate::config::TableName { schema: "app".to_owned(), table: "outbox".to_owned() };
     let columns = ["id", "aggregatetype", "aggregateid", "payload", "at", "kind", "price", "raw"].map(str::to_owned);
     let wanted = Wanted { columns: columns.to_vec(), ..Wanted::default() };
     let Ok(begin) = "@bin.000001:4".parse::<BinlogPosition>() else { return };
-    let mut assembler = Assembler::new(vec![outbox], false, wanted, &begin, Reading::default());
+    let mut assembler = Assembler::new(vec![outbox], false, wanted, &begin, reading);
     while let Some((length, rest)) = input.split_first_chunk::<2>() {
         let (event, rest) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
         input = rest;

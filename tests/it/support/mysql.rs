@@ -75,6 +75,24 @@ impl MysqlServer {
         super::eventually("a session", 20, || self.try_session().ok())
     }
 
+    /// Begins a new file of the binary log and purges all others; gives the new one's name.
+    #[track_caller]
+    pub(crate) fn purge_log(&self) -> String {
+        let mut session = self.session();
+        session.run("FLUSH BINARY LOGS");
+        let last = if self.kind.is_mysql() { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
+        let last = session.value(last);
+        if self.kind == Kind::Mariadb11 {
+            session.run("SET GLOBAL slave_connections_needed_for_purge = 0");
+        }
+        // a file stays as long as the server has not noticed that its reader has gone
+        super::eventually("the files are purged", 20, || {
+            session.run(&format!("PURGE BINARY LOGS TO '{last}'"));
+            (session.rows("SHOW BINARY LOGS").len() == 1).then_some(())
+        });
+        last
+    }
+
     /// The URL of a user.
     pub(crate) fn url(&self, user: &str, database: &str) -> String {
         format!("{}://{user}:pw@127.0.0.1:{}/{database}", self.kind.source(), self.port)
