@@ -501,8 +501,12 @@ async fn a_stop_cuts_no_transaction_off() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_ever() {
     let reads = vec![Read::Transaction(1, 10), Read::Opens(2), Read::Stop];
-    let (end, seen, board) = run(reads, |sink| sink.picks = in_order(1)).await;
+    let (end, seen, board) = run(reads, |sink| sink.picks = in_order(10)).await;
     assert!(matches!(end, Some(End::Stopped)), "{end:?}");
-    assert_eq!(seen.iter().rfind(|seen| matches!(seen, Seen::Committed(_))), Some(&Seen::Committed(at(10))));
+    assert_eq!(
+        seen.iter().rfind(|seen| matches!(seen, Seen::Committed(_))),
+        Some(&Seen::Committed(at(10))),
+        "{seen:?}"
+    );
     assert_eq!(board.get().phase, Phase::Stopping);
 }

@@ -23,6 +23,8 @@ use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Headers, Message};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
+mod first;
+
 /// Longest time a test waits for anything.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The records' times are fixed and long past: without this the broker would delete them by age.
@@ -106,8 +108,12 @@ impl Seen {
 
 /// Reads a whole topic, partition by partition.
 fn read_topic(topic: &str, partitions: i32) -> Vec<Seen> {
+    read_topic_of(&broker(), topic, partitions)
+}
+
+fn read_topic_of(broker: &str, topic: &str, partitions: i32) -> Vec<Seen> {
     let consumer: BaseConsumer = ClientConfig::new()
-        .set("bootstrap.servers", broker())
+        .set("bootstrap.servers", broker)
         .set("group.id", "sink-test")
         .set("enable.partition.eof", "true")
         .create()

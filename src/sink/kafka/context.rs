@@ -32,6 +32,9 @@ use crate::state::Reason;
 /// The delivery opaque of a position record; no transaction gets this far.
 pub(super) const POSITION_OPAQUE: usize = usize::MAX;
 
+/// Beside an ordinal: where the record has arrived is to be told.
+pub(super) const FIRST_FLAG: usize = 1 << (usize::BITS - 1);
+
 /// At most one warning about connections in this time.
 const WARN_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -92,6 +95,8 @@ struct Delivered {
     committing: Option<Position>,
     committed: Option<Position>,
     records: u64,
+    /// Topics and partitions that first records have arrived at.
+    opened: Vec<(String, i32)>,
     failure: Failure,
 }
 
@@ -150,6 +155,11 @@ impl Shared {
             into.committed = committed;
         }
         !into.acks.is_empty() || is_news
+    }
+
+    /// Takes the topics and partitions that first records have arrived at.
+    pub(super) fn take_opened(&self) -> Vec<(String, i32)> {
+        std::mem::take(&mut lock(&self.delivered).opened)
     }
 
     /// Records acknowledged since the session began.
@@ -226,6 +236,10 @@ impl Shared {
         let at_first_word = words.contains("APIVERSION_QUERY") && words.contains("Disconnected");
         let question = if at_first_word { "; does security.protocol fit this listener?" } else { "" };
         lock(&self.trouble).words = Some(format!("{words}{question}"));
+    }
+
+    fn open(&self, topic: &str, partition: i32) {
+        lock(&self.delivered).opened.push((topic.to_owned(), partition));
     }
 
     fn acknowledge(&self, ordinal: Ordinal, bytes: u64) {
@@ -343,7 +357,21 @@ impl ProducerContext for Context {
 
     fn delivery(&self, result: &DeliveryResult<'_>, ordinal: usize) {
         match result {
-            Ok(message) => self.0.acknowledge(ordinal, window_bytes(message.key(), message.payload())),
+            // Counted as delivered because a later one was, or as written before: where, nobody knows, and whether.
+            Ok(message) if message.offset() < 0 => self.0.fatal(&format!(
+                "the delivery of a record for topic \"{}\" [{}] is not certain: what is not committed is sent again",
+                message.topic(),
+                message.partition()
+            )),
+            Ok(message) => {
+                let bytes = window_bytes(message.key(), message.payload());
+                if ordinal != POSITION_OPAQUE && ordinal & FIRST_FLAG != 0 {
+                    self.0.open(message.topic(), message.partition());
+                    self.0.acknowledge(ordinal & !FIRST_FLAG, bytes);
+                } else {
+                    self.0.acknowledge(ordinal, bytes);
+                }
+            }
             Err((error, message)) => {
                 let code = error.rdkafka_error_code().unwrap_or(RDKafkaErrorCode::Unknown);
                 self.0.fail(code, || {

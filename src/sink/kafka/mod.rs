@@ -25,6 +25,7 @@ mod foreign;
 mod oauth;
 mod operate;
 pub mod options;
+mod partitions;
 mod positions;
 mod session;
 mod size;
@@ -53,9 +54,10 @@ use crate::sink::{Acknowledgements, Blocked, Enqueued, Ordinal, Sink, SinkError}
 use crate::state::Reason;
 use admin::Creation;
 use client::Mode;
-use context::{Cause, Failure, POSITION_OPAQUE, Refusal, Shared};
+use context::{Cause, FIRST_FLAG, Failure, POSITION_OPAQUE, Refusal, Shared};
 use failure::{Remedy, restart};
 use oauth::Login;
+use partitions::Admission;
 use session::Session;
 #[cfg(test)]
 pub(crate) use topics::illegal_name;
@@ -245,16 +247,27 @@ impl KafkaSink {
                     self.topics.forget(topic);
                     return Err(illegal_topic(record, why));
                 }
-                if let Some(admin) = self.session.as_ref().and_then(Session::admin) {
-                    let name = topic.to_owned();
-                    let creation = self.config.create_topics.then(|| Creation::of_events(&self.config));
-                    let asks_limit = self.asks_settings;
-                    self.lookups
-                        .spawn(async move { (name.clone(), admin::look_up(admin, name, creation, asks_limit).await) });
-                }
+                self.look_up(topic.to_owned());
                 Ok(Some(self.block(before, None)))
             }
         }
+    }
+
+    /// Asks the brokers about a topic; [`Sink::acknowledged`] takes the answer.
+    fn look_up(&mut self, topic: String) {
+        let Some(admin) = self.session.as_ref().and_then(Session::admin) else { return };
+        let creation = self.config.create_topics.then(|| Creation::of_events(&self.config));
+        let asks_limit = self.asks_settings;
+        self.lookups.spawn(async move { (topic.clone(), admin::look_up(admin, topic, creation, asks_limit).await) });
+    }
+
+    /// Takes what a look-up found.
+    fn learn(&mut self, topic: String, found: Found) {
+        let now = Instant::now();
+        if let (Some(session), Found::Usable { partitions: Some(count), .. }) = (&mut self.session, &found) {
+            session.partitions.learn(&topic, *count, now);
+        }
+        self.topics.learn(topic, found, now);
     }
 
     /// Lets one record of a topic that refused us pass, with nothing beside it that would be sent twice.
@@ -373,11 +386,23 @@ impl Sink for KafkaSink {
             return Ok(held_back);
         }
         let Some(session) = &mut self.session else { return Ok(Enqueued::Full) };
+        let (topics, shared, sent) = (&self.topics, &session.shared, session.sent);
+        let is_idle = || shared.records() == sent;
+        let count = || topics.partitions(record.topic);
+        let admission = session.partitions.admit(record, session.now, is_idle, count);
+        let (partition, opaque) = match admission {
+            Admission::Send(partition) => (partition, ordinal),
+            Admission::First(partition) => (partition, ordinal | FIRST_FLAG),
+            Admission::Wait => return Ok(Enqueued::Full),
+        };
         let Some(producer) = session.producer() else { return Ok(Enqueued::Full) };
-        let Err((error, _)) = producer.send(session::to_kafka(record, ordinal)) else {
+        let Err((error, _)) = producer.send(session::to_kafka(record, partition, opaque)) else {
             session.sent += 1;
             return Ok(Enqueued::Queued);
         };
+        if matches!(admission, Admission::First(_)) {
+            session.partitions.not_sent(record.topic, partition);
+        }
         session.trying = None;
         match error.rdkafka_error_code() {
             Some(RDKafkaErrorCode::QueueFull) => Ok(Enqueued::Full),
@@ -408,15 +433,25 @@ impl Sink for KafkaSink {
             if let Some(error) = self.ended() {
                 return Err(error);
             }
-            if self.session.as_ref().is_some_and(|session| session.shared.take(into)) {
-                return Ok(());
+            if let Some(session) = &mut self.session {
+                session.now = Instant::now();
+                for (topic, partition) in session.shared.take_opened() {
+                    session.partitions.acknowledged(&topic, partition, session.now);
+                }
+                let (due, has_news) = (session.partitions.due(session.now), session.shared.take(into));
+                if let Some(topic) = due {
+                    self.look_up(topic);
+                }
+                if has_news {
+                    return Ok(());
+                }
             }
             let wake_at = self.wake_at();
             tokio::select! {
                 () = self.wake.notified() => {}
                 Some(done) = self.lookups.join_next() => {
                     match done {
-                        Ok((topic, found)) => self.topics.learn(topic, found, Instant::now()),
+                        Ok((topic, found)) => self.learn(topic, found),
                         Err(error) => {
                             warn!(%error, "a topic's look-up was given up");
                             self.topics.forget_unanswered();

@@ -8,11 +8,13 @@ use rdkafka::error::KafkaResult;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer, PurgeConfig, ThreadedProducer};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::admin::Admin;
 use super::client::Mode;
 use super::context::{Context, Shared};
 use super::oauth::{self, Login};
+use super::partitions::Partitions;
 use crate::record::Record;
 use crate::sink::SinkError;
 
@@ -28,6 +30,10 @@ pub(super) struct Session {
     pub(super) sent: u64,
     /// Records acknowledged when the commit that is under way, or was last, began.
     pub(super) acknowledged_at_commit: u64,
+    /// The partitions that it writes to.
+    pub(super) partitions: Partitions,
+    /// The time, as of the last look at what was acknowledged: records are too many to ask for each.
+    pub(super) now: Instant,
     /// The topic whose refusal is being tried again; nothing else is sent until its record is acknowledged.
     pub(super) trying: Option<String>,
     /// Settings of the consumer that reads positions.
@@ -58,6 +64,8 @@ impl Session {
             mode,
             sent: 0,
             acknowledged_at_commit: 0,
+            partitions: Partitions::default(),
+            now: Instant::now(),
             trying: None,
             consumer: ClientConfig::new(),
             positions_partitions: 0,
@@ -134,12 +142,16 @@ impl Drop for Session {
     }
 }
 
-/// The record as librdkafka takes it.
-pub(super) fn to_kafka<'a>(record: &'a Record<'_>, ordinal: usize) -> BaseRecord<'a, [u8], [u8], usize> {
+/// The record as librdkafka takes it, with its partition, if that is chosen.
+pub(super) fn to_kafka<'a>(
+    record: &'a Record<'_>,
+    partition: Option<i32>,
+    opaque: usize,
+) -> BaseRecord<'a, [u8], [u8], usize> {
     // librdkafka takes 0 for "now"; a millisecond later is closer to what was meant.
     let timestamp = if record.timestamp_ms == 0 { 1 } else { record.timestamp_ms };
-    let mut kafka = BaseRecord::with_opaque_to(record.topic, ordinal).timestamp(timestamp);
-    kafka.partition = record.partition;
+    let mut kafka = BaseRecord::with_opaque_to(record.topic, opaque).timestamp(timestamp);
+    kafka.partition = partition;
     kafka.key = record.key.as_deref();
     kafka.payload = record.payload.as_deref();
     if !record.headers.is_empty() {

@@ -105,8 +105,13 @@ impl Topics {
 
     /// How many partitions a topic has, if `partition` is none of them.
     pub(super) fn lacks(&self, topic: &str, partition: i32) -> Option<i32> {
+        self.partitions(topic).filter(|partitions| partition >= *partitions)
+    }
+
+    /// How many partitions a topic has, as far as that is known.
+    pub(super) fn partitions(&self, topic: &str) -> Option<i32> {
         match self.known.get(topic) {
-            Some(Topic::Usable { partitions: Some(partitions), .. }) if partition >= *partitions => Some(*partitions),
+            Some(Topic::Usable { partitions, .. }) => *partitions,
             _ => None,
         }
     }
@@ -120,6 +125,8 @@ impl Topics {
     pub(super) fn learn(&mut self, topic: String, found: Found, now: Instant) {
         let state = match found {
             Found::Usable { limit, partitions } => Topic::Usable { limit, partitions, asked: now },
+            // asked only whether it has grown; the next record tells what is wrong
+            Found::Unusable(_) if matches!(self.known.get(&topic), Some(Topic::Usable { .. })) => return,
             Found::Unusable(blocked) => Topic::Unusable { blocked, again: now + LOOK_AGAIN },
         };
         self.known.insert(topic, state);
