@@ -270,6 +270,8 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                         self.publish()?;
                         return Err(error.into());
                     }
+                    // a source that has much in store never waits, and others have to get their turn
+                    tokio::task::yield_now().await;
                 }
             }
         }

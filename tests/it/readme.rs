@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::support::{PrivateKafka, PrivateServer, Version, base_table, eventually, free_port, signal};
+use crate::support::mysql::{Kind, PrivateMysql};
+use crate::support::{PrivateKafka, PrivateServer, Version, base_table, eventually, free_port, signal, variable};
 
 const README: &str = include_str!("../../README.md");
 const COMPOSE: &str = include_str!("../../docker-compose.yml");
@@ -225,6 +226,33 @@ fn quick_start() {
     let relay = reader.starts(printing);
     reader.inserts(insert);
     eventually("the record is printed", 20, || relay.stdout().contains("12.5").then_some(()));
+    relay.ends();
+}
+
+/// Proves that somebody with a MySQL server gets by the commands as written to a record in Kafka.
+#[test]
+fn quick_start_on_mysql() {
+    let mut reader = Reader::new();
+    let mysql = PrivateMysql::start(Kind::Mysql, &["--sync-binlog=1"]);
+    mysql.session().run("CREATE DATABASE shop");
+    let bin = reader.dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let services = variable("OUTBOX_TEST_SERVICES");
+    let client = format!("#!/bin/sh\nexec {services}/mysql.sh sql mysql {} \"$@\"\n", mysql.dir.display());
+    std::fs::write(bin.join("mysql"), client).unwrap();
+    std::fs::set_permissions(bin.join("mysql"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (_, path) = reader.variables.iter_mut().find(|(name, _)| name == "PATH").unwrap();
+    *path = format!("{}:{path}", bin.display());
+    let own = |line: String| line.replace("localhost:3306", &format!("127.0.0.1:{}", mysql.port));
+    let prepare = line("sed 's/CHANGE ME/");
+    reader.types(&prepare, "");
+    reader.types(&prepare, "");
+    let said = reader.types(&own(line("outboxd check --source-url mysql:")), "");
+    assert!(said.contains("nothing found that is wrong"), "{said}");
+    let relay = reader.starts(&own(line("outboxd run --source-url mysql:")));
+    mysql.session().run(&format!("USE shop; {}", blocks("sql")[0]));
+    let record = reader.consumes();
+    assert!(record.starts_with("key 42, headers id=") && record.ends_with(": {\"total\": 12.5}\n"), "{record:?}");
     relay.ends();
 }
 

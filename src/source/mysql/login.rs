@@ -251,6 +251,8 @@ fn greeting(packet: &[u8]) -> Result<Greeting, Malformed> {
         return Err(Malformed(format!("it speaks protocol {protocol}, not MySQL's 10")));
     }
     let version = String::from_utf8_lossy(reader.nul_terminated()?).into_owned();
+    // MariaDB's disguise for replicas that expect one digit
+    let version = version.strip_prefix("5.5.5-").map(str::to_owned).unwrap_or(version);
     let _connection = reader.u32()?;
     let mut nonce = reader.take(8)?.to_vec();
     reader.take(1)?;

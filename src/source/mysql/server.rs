@@ -201,8 +201,7 @@ impl Server {
 
     /// Major and minor version.
     pub(super) fn version_number(&self) -> (u32, u32) {
-        // before the login MariaDB says that it is a replica of 5.5.5
-        let text = self.version.strip_prefix("5.5.5-").unwrap_or(&self.version);
+        let text = &self.version;
         let mut parts = text.split(['.', '-']).map(|part| part.parse().unwrap_or_default());
         (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
     }

@@ -31,7 +31,7 @@ const MAX_FRAME_BYTES: usize = 1 << 30;
 
 /// What the stream of a started replication brings.
 #[derive(Debug)]
-pub(super) enum Frame {
+pub enum Frame {
     /// CopyData's content.
     Data(Bytes),
     /// A warning or information of the server.
@@ -43,7 +43,7 @@ pub(super) enum Frame {
 }
 
 /// A logged-in connection whose bytes we read ourselves; most often in replication mode.
-pub(super) struct ReplicationClient {
+pub struct ReplicationClient {
     stream: Box<dyn Stream>,
     read: BytesMut,
     write: BytesMut,
@@ -57,7 +57,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// As [`open`], and what the server says to the login.
-    pub(super) async fn connect(settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<Self, SourceError> {
+    pub async fn connect(settings: &ConnectSettings, parameters: &[(&str, &str)]) -> Result<Self, SourceError> {
         let Opened { stream, end_point } = open(settings).await?;
         let read = BytesMut::with_capacity(READ_BYTES);
         let mut client = Self { stream, read, write: BytesMut::new(), last_read: Instant::now(), backend_pid: 0 };
@@ -234,7 +234,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// As [`query`](Self::query).
-    pub(super) async fn start_replication(&mut self, command: &str) -> io::Result<Result<(), ServerError>> {
+    pub async fn start_replication(&mut self, command: &str) -> io::Result<Result<(), ServerError>> {
         frontend::query(command, &mut self.write)?;
         self.flush().await?;
         loop {
@@ -258,7 +258,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// The bytes are not a frame.
-    pub(super) fn next_frame(&mut self) -> io::Result<Option<Frame>> {
+    pub fn next_frame(&mut self) -> io::Result<Option<Frame>> {
         loop {
             let Some(length) = self.frame_length()?.filter(|length| self.read.len() >= *length) else {
                 return Ok(None);
@@ -286,7 +286,7 @@ impl ReplicationClient {
     ///
     /// # Errors
     /// The connection broke or was closed.
-    pub(super) async fn fill(&mut self) -> io::Result<usize> {
+    pub async fn fill(&mut self) -> io::Result<usize> {
         // a long frame needs its whole length; it grows with what has come, never by what was announced
         if self.read.capacity() - self.read.len() < READ_BYTES / 4 {
             self.read.reserve(READ_BYTES.max(self.read.len()));
