@@ -50,9 +50,11 @@ pub(super) fn verify(server: &Server, settings: &MysqlSettings, record: &Positio
 /// What was published and the server does not yet count as committed: it sends transactions a moment before, and with
 /// semi-synchronous replication long before.
 pub(super) fn pending(server: &Server, record: &PositionRecord) -> Option<String> {
-    let is_same = server.identity() == record.source && server.has_gtids();
-    match (&record.position.binlog()?.gtids, &server.end.gtids) {
-        (Gtids::Mysql(published), Gtids::Mysql(present)) if is_same => {
+    let published = record.position.binlog()?;
+    // they are in the log: one that ends before them was reset
+    let is_there = server.identity() == record.source && server.has_gtids() && !is_reset(published, &server.end);
+    match (&published.gtids, &server.end.gtids) {
+        (Gtids::Mysql(published), Gtids::Mysql(present)) if is_there => {
             Some(published.without(present)).filter(|set| !set.is_empty()).map(|set| set.to_string())
         }
         _ => None,

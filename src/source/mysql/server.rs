@@ -109,14 +109,15 @@ impl Server {
         Ok(server)
     }
 
-    /// Waits for transactions to be committed, for a few seconds, and looks where the log ends then.
+    /// Waits for transactions to be committed, for longer than a replica is waited for by default, and looks where the log
+    /// ends then.
     pub(super) async fn wait_for(
         &mut self,
         client: &mut Client,
         settings: &MysqlSettings,
         gtids: &str,
     ) -> Result<(), SourceError> {
-        const SECONDS: u32 = 5;
+        const SECONDS: u32 = 25;
         let sql = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET({}, {SECONDS})", literal(gtids));
         run(client, &settings.connect, "wait for transactions that are being committed", &sql).await?;
         let status = self.status(client, settings).await?;

@@ -189,7 +189,9 @@ impl<'a> Setup<'a> {
         };
         outcome.or_else(|error| match error {
             // the last three: no such account, of which an earlier step has told that it could not be made
-            ClientError::Server(error) if matches!(error.code, 1044 | 1142 | 1143 | 1227 | 1133 | 1141 | 1410) => {
+            ClientError::Server(error)
+                if matches!(error.code, 1044 | 1045 | 1142 | 1143 | 1227 | 1133 | 1141 | 1410) =>
+            {
                 Ok(Outcome::Denied(error.to_string()))
             }
             other => Err(from_client("set up the server", &self.who, other)),

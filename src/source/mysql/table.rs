@@ -62,6 +62,8 @@ enum Change {
     Bool,
     /// A moment gets its zone, UTC.
     Moment,
+    /// A year as a number, the year zero too.
+    Year,
 }
 
 /// A table that is to be read, or is being read.
@@ -320,7 +322,8 @@ impl Table {
             let begin = body.len();
             match change {
                 Change::ReversedBits => body.extend(text.iter().rev()),
-                Change::None | Change::Binary => body.extend_from_slice(text),
+                Change::Year if text.as_ref() == b"0000" => body.put_u8(b'0'),
+                Change::None | Change::Binary | Change::Year => body.extend_from_slice(text),
                 Change::Bool => body.put_u8(if text.iter().all(|byte| *byte == 0) { b'f' } else { b't' }),
                 Change::Uuid => body.extend_from_slice(super::value::uuid_text(text).as_bytes()),
                 Change::Moment => {
@@ -345,6 +348,7 @@ fn change(column: &CatalogColumn, is_uuid: bool, values: MysqlValues) -> Change 
         ColumnType::TimestampTz(_) => Change::Moment,
         ColumnType::Bytes if is_uuid && column.full == "binary(16)" => Change::Uuid,
         ColumnType::Bits => Change::ReversedBits,
+        ColumnType::Int32 if values == MysqlValues::Debezium && column.full.starts_with("year") => Change::Year,
         ColumnType::Bytes => Change::Binary,
         _ => Change::None,
     }

@@ -102,7 +102,9 @@ pub(super) enum Decoder {
         precision: u8,
         scale: u8,
     },
-    Year,
+    Year {
+        is_counted: bool,
+    },
     Date,
     Time {
         digits: u8,
@@ -159,7 +161,7 @@ impl Decoder {
             t::FLOAT => Self::Float,
             t::DOUBLE => Self::Double,
             t::NEWDECIMAL => Self::Decimal { precision: high, scale: low },
-            t::YEAR => Self::Year,
+            t::YEAR => Self::Year { is_counted: is_debezium },
             t::DATE | t::NEWDATE => Self::Date,
             t::TIME => Self::OldTime { is_counted: is_debezium },
             t::TIME2 => Self::Time { digits: low, is_counted: is_debezium },
@@ -192,7 +194,7 @@ impl Decoder {
         match self {
             Self::Int { width: 1, .. } | Self::Int { width: 2, is_unsigned: false } => ColumnType::Int16,
             Self::Int { width: 8, .. } | Self::Int { width: 4, is_unsigned: true } => ColumnType::Int64,
-            Self::Int { .. } | Self::Year => ColumnType::Int32,
+            Self::Int { .. } | Self::Year { .. } => ColumnType::Int32,
             Self::Float => ColumnType::Float32,
             Self::Double => ColumnType::Float64,
             Self::Decimal { .. } => ColumnType::Numeric,
@@ -232,7 +234,9 @@ impl Decoder {
             Self::Float => double::write_float(f32::from_bits(Reader::new(raw).u32()?), into),
             Self::Double => double::write_text(f64::from_bits(Reader::new(raw).u64()?), into),
             Self::Decimal { precision, scale } => decimal::write_text(raw, *precision, *scale, into)?,
-            Self::Year => temporal::year(raw, into)?,
+            // the year zero is none, and Debezium's number all the same
+            Self::Year { is_counted: true } if *raw == [0] => into.push(b'0'),
+            Self::Year { .. } => temporal::year(raw, into)?,
             Self::Date => temporal::date(raw, into)?,
             Self::Time { digits, .. } => temporal::time(raw, *digits, into)?,
             Self::OldTime { .. } => temporal::old_time(raw, into)?,
