@@ -43,7 +43,7 @@ class Lab(Topic):
 
     def __init__(self, a):
         super().__init__(a.bootstrap, a.broker_pid)
-        self.server = Path(a.server)
+        self.kind, self.server = a.kind, Path(a.server)
         self.db = pymysql.connect(unix_socket=str(self.server / "sock"), user="root", autocommit=True)
         self.pid = int((self.server / "pid").read_text())
         self.served_before = 0
@@ -67,6 +67,11 @@ class Lab(Topic):
         """The file of the log that is written, and its size."""
         rows = self.run("show binary logs")
         return rows[-1][0], int(rows[-1][1])
+
+    def gtids(self):
+        """All transactions of the log, as a stored position has them."""
+        variable = "gtid_executed" if self.kind == "mysql" else "gtid_binlog_pos"
+        return self.run(f"select @@global.{variable}")[0][0].replace("\n", "")
 
     def load(self, rows, per_tx=100, keys=1000, payload_bytes=300):
         """Commits the backlog into files of the log of its own; returns (seconds, first file, bytes)."""
@@ -109,7 +114,8 @@ class Outboxd(Process):
         file = self.folder / f"{slot}.toml"
         file.write_text(CONFIG.format(name=slot, kind=self.a.kind, port=self.a.port, password=self.password,
                                       sink=self.sink, sink_options=options))
-        subprocess.run([self.a.outboxd, "resume", "--from", "now", "--yes", "--config", str(file)], check=True)
+        subprocess.run([self.a.outboxd, "resume", "--from", "now", "--yes", "--config", str(file)], check=True,
+                       stdout=subprocess.DEVNULL)
 
     def start(self, slot):
         self.launch([self.a.outboxd, "run", "--config", str(self.folder / f"{slot}.toml")],
@@ -168,7 +174,7 @@ def read_log(a, first):
 
 def decode(lab, relay, slot, rows, limit=300):
     """Runs `relay`, which writes lines into /dev/null, until its position stands at the end of the log."""
-    end = lab.end()[0]
+    end = lab.gtids()
     started, before = time.monotonic(), cpu_seconds(lab.pid)
     position = relay.folder / f"{slot}.json"
     relay.start(slot)
