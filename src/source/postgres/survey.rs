@@ -127,7 +127,7 @@ impl Survey {
     /// made at a start and needs no decision is not an error.
     ///
     /// # Errors
-    /// As [`Connector::attach`](super::Connector::attach) and [`Slot::verify`](super::Slot::verify).
+    /// As for attaching: what differs from the record, with the gap.
     pub async fn judge(&self, record: Option<&PositionRecord>) -> Result<(), SourceError> {
         let refused = refusal(&self.facts.findings(&self.settings));
         let gap = self.gap(record).await;
