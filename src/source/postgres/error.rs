@@ -14,7 +14,8 @@ use crate::state::Reason;
 
 /// An error or notice of the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ServerError {
+#[cfg_attr(not(fuzzing), expect(unreachable_pub, reason = "in a signature that the fuzz target needs"))]
+pub struct ServerError {
     /// `ERROR`, `FATAL`, `WARNING`, … in English whatever the server's language is.
     pub severity: String,
     /// The five characters of SQLSTATE.
