@@ -9,6 +9,7 @@ mod mysql;
 pub mod resume;
 pub mod run;
 pub mod setup;
+mod state;
 pub mod status;
 pub mod takeover;
 mod takeover_binlog;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::resume::ResumeFrom;
+use super::state::State;
 use super::{Verdict, agreed, ask_relay, obstacle, refusal, sink_error, source_error, text};
 use crate::config::{Config, Start};
 use crate::finding::Report;
@@ -65,7 +66,7 @@ pub(super) async fn status(config: &Config, settings: &MysqlSettings, as_json: b
     };
     let state = match &relay {
         Some(relay) => State::of_relay(relay),
-        None => State::seen(settings, survey.as_ref(), record.as_ref(), &troubles),
+        None => shown(settings, survey.as_ref(), record.as_ref(), &troubles),
     };
     let position = record.as_ref().map(|record| record.position.to_string());
     let end = survey.as_ref().map(|survey| survey.end().to_string());
@@ -79,7 +80,7 @@ pub(super) async fn status(config: &Config, settings: &MysqlSettings, as_json: b
             "hint": if state.hint.is_empty() { Value::Null } else { state.hint.clone().into() },
             "gap": state.gap,
             "since": state.since,
-            "said_by": if relay.is_some() { "relay" } else { "server" },
+            "said_by": if state.by_relay { "relay" } else { "server" },
             "slot": Value::Null,
             "position": position,
             "generation": record.as_ref().map(|record| record.generation),
@@ -91,7 +92,7 @@ pub(super) async fn status(config: &Config, settings: &MysqlSettings, as_json: b
         return Ok(state.verdict);
     }
     println!("instance \"{}\": {} ({})", config.name, state.phase, state.reason);
-    let said_by = if relay.is_some() { "the relay itself" } else { "the server: no relay answers here" };
+    let said_by = if state.by_relay { "the relay itself" } else { "the server: no relay answers here" };
     let gap = state.gap.is_object().then(|| state.gap.to_string());
     let stored = position.or_else(|| troubles.is_empty().then(|| "none is stored".to_owned()));
     let lines = [
@@ -111,71 +112,34 @@ pub(super) async fn status(config: &Config, settings: &MysqlSettings, as_json: b
     Ok(state.verdict)
 }
 
-/// What the instance does.
-struct State {
-    verdict: Verdict,
-    phase: String,
-    reason: String,
-    detail: String,
-    hint: String,
-    gap: Value,
-    since: Value,
-}
-
-impl State {
-    fn new(verdict: Verdict, phase: &str, reason: &str, detail: String, hint: String) -> Self {
-        let (phase, reason) = (phase.to_owned(), reason.to_owned());
-        Self { verdict, phase, reason, detail, hint, gap: Value::Null, since: Value::Null }
-    }
-
-    fn of_relay(relay: &Value) -> Self {
-        let is_ready = relay.get("ready").and_then(Value::as_bool) == Some(true);
-        let verdict = match text(relay, "phase") {
-            _ if is_ready => Verdict::Done,
-            "terminal" => Verdict::Terminal,
-            _ => Verdict::NotReady,
-        };
-        let part = |key: &str| relay.get(key).cloned().unwrap_or_default();
-        let words = |key: &str| text(relay, key).to_owned();
-        let state = Self::new(verdict, text(relay, "phase"), text(relay, "reason"), words("detail"), words("hint"));
-        Self { gap: part("gap"), since: part("since"), ..state }
-    }
-
-    /// What the server shows.
-    fn seen(
-        settings: &MysqlSettings,
-        survey: Option<&Survey<'_>>,
-        record: Option<&PositionRecord>,
-        troubles: &[String],
-    ) -> Self {
-        let Some(survey) = survey else {
-            let detail = troubles.join("; ");
-            return Self::new(Verdict::NotReady, "unknown", "source_unreachable", detail, String::new());
-        };
-        match record.map_or(Ok(()), |record| survey.judge(record)) {
-            Err(SourceError::Terminal(terminal)) => {
-                let side = |position: &Option<Position>| position.as_ref().map(ToString::to_string);
-                let gap = terminal.gap.as_ref().map(|gap| json!({ "from": side(&gap.from), "to": side(&gap.to) }));
-                let (reason, message) = (terminal.reason.code(), terminal.message.clone());
-                let state = Self::new(Verdict::Terminal, "terminal", reason, message, terminal.hint.clone());
-                Self { gap: gap.unwrap_or_default(), ..state }
-            }
-            Err(error) => {
-                let hint = error.hint().unwrap_or_default().to_owned();
-                Self::new(Verdict::NotReady, "stopped", error.reason().code(), crate::chain(&error), hint)
-            }
-            Ok(()) => match survey.holder() {
-                Some(holder) => {
-                    let detail = format!("{holder}; its listener does not answer here");
-                    Self::new(Verdict::Done, "streaming", "streaming", detail, String::new())
-                }
-                None => {
-                    let hint = format!("start it: {}", settings.command("run"));
-                    let detail = "nobody holds the instance's lock".to_owned();
-                    Self::new(Verdict::NotReady, "stopped", "not_running", detail, hint)
-                }
-            },
+/// What the server shows.
+fn shown(
+    settings: &MysqlSettings,
+    survey: Option<&Survey<'_>>,
+    record: Option<&PositionRecord>,
+    troubles: &[String],
+) -> State {
+    let Some(survey) = survey else {
+        let detail = troubles.join("; ");
+        return State::seen(Verdict::NotReady, "unknown", "source_unreachable", detail, "");
+    };
+    match record.map_or(Ok(()), |record| survey.judge(record)) {
+        Err(SourceError::Terminal(terminal)) => State::terminal(&terminal),
+        Err(error) => {
+            let hint = error.hint().unwrap_or_default();
+            State::seen(Verdict::NotReady, "stopped", error.reason().code(), crate::chain(&error), hint)
         }
+        Ok(()) => match survey.holder() {
+            Some(holder) => {
+                let detail = format!("{holder}; its listener does not answer here");
+                State::seen(Verdict::Done, "streaming", "streaming", detail, "")
+            }
+            None => {
+                let hint = format!("start it: {}", settings.command("run"));
+                let detail = "nobody holds the instance's lock".to_owned();
+                State::seen(Verdict::NotReady, "stopped", "not_running", detail, &hint)
+            }
+        },
     }
 }
 
@@ -237,18 +201,7 @@ pub(super) async fn resume(
     }
     match position {
         None => store.remove(&config.name).await.map_err(sink_error)?,
-        Some(position) => {
-            let record = PositionRecord {
-                version: FORMAT,
-                instance: config.name.clone(),
-                generation: record.as_ref().map_or(0, |record| record.generation) + 1,
-                source: survey.identity(),
-                position: position.clone(),
-                verified: position,
-            };
-            store.write(&record).await.map_err(sink_error)?;
-            println!("wrote position {}, generation {}", record.position, record.generation);
-        }
+        Some(position) => write_position(&mut store, config, &survey, record.as_ref(), position).await?,
     }
     if is_terminal {
         println!("the relay that runs stays in its terminal state: start it again");
@@ -256,6 +209,27 @@ pub(super) async fn resume(
         println!("start the relay: {}", settings.command("run"));
     }
     Ok(Verdict::Done)
+}
+
+/// Stores `position` as the place to go on from; `record` is what was stored before.
+pub(super) async fn write_position(
+    store: &mut PositionStore,
+    config: &Config,
+    survey: &Survey<'_>,
+    record: Option<&PositionRecord>,
+    position: Position,
+) -> anyhow::Result<()> {
+    let record = PositionRecord {
+        version: FORMAT,
+        instance: config.name.clone(),
+        generation: record.map_or(0, |record| record.generation) + 1,
+        source: survey.identity(),
+        position: position.clone(),
+        verified: position,
+    };
+    store.write(&record).await.map_err(sink_error)?;
+    println!("wrote position {}, generation {}", record.position, record.generation);
+    Ok(())
 }
 
 /// Shows where things stand, and the gap.

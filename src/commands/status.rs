@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::commands::{ConfiguredSource, Verdict, ask_relay, configured_source, mysql, text};
+use crate::commands::state::State;
+use crate::commands::{ConfiguredSource, Verdict, ask_relay, configured_source, mysql};
 use crate::config::Config;
 use crate::finding::bytes;
-use crate::position::{Lsn, Position};
+use crate::position::Lsn;
 use crate::sink::positions::PositionRecord;
 use crate::sink::store::PositionStore;
 use crate::source::SourceError;
@@ -21,18 +22,6 @@ struct Learned<'a> {
     troubles: Vec<String>,
     /// How the relay is started.
     run_command: String,
-}
-
-/// What the instance does, and who says so.
-struct State {
-    verdict: Verdict,
-    phase: String,
-    reason: String,
-    detail: String,
-    hint: String,
-    gap: Value,
-    since: Value,
-    by_relay: bool,
 }
 
 /// Prints where the instance stands. The verdict is the relay's own if it answers, else what the server shows.
@@ -79,50 +68,30 @@ pub async fn status(config: Config, as_json: bool) -> anyhow::Result<Verdict> {
 impl Learned<'_> {
     async fn state(&self, is_known: bool) -> State {
         if let Some(relay) = &self.relay {
-            let is_ready = relay.get("ready").and_then(Value::as_bool) == Some(true);
-            let verdict = match text(relay, "phase") {
-                _ if is_ready => Verdict::Done,
-                "terminal" => Verdict::Terminal,
-                _ => Verdict::NotReady,
-            };
-            let part = |key: &str| relay.get(key).cloned().unwrap_or_default();
-            return State {
-                verdict,
-                phase: text(relay, "phase").to_owned(),
-                reason: text(relay, "reason").to_owned(),
-                detail: text(relay, "detail").to_owned(),
-                hint: text(relay, "hint").to_owned(),
-                gap: part("gap"),
-                since: part("since"),
-                by_relay: true,
-            };
+            return State::of_relay(relay);
         }
         let Some(survey) = &self.survey else {
-            return seen(Verdict::NotReady, "unknown", "source_unreachable", self.troubles.join("; "), "");
+            return State::seen(Verdict::NotReady, "unknown", "source_unreachable", self.troubles.join("; "), "");
         };
         let judged = if is_known { survey.judge(self.record.as_ref()).await } else { Ok(()) };
         match judged {
-            Err(SourceError::Terminal(terminal)) => {
-                let side = |position: Option<Position>| position.map(|position| position.to_string());
-                let gap = terminal.gap.map(|gap| json!({ "from": side(gap.from), "to": side(gap.to) }));
-                let reason = terminal.reason.code();
-                let state = seen(Verdict::Terminal, "terminal", reason, terminal.message.clone(), &terminal.hint);
-                State { gap: gap.unwrap_or_default(), ..state }
-            }
+            Err(SourceError::Terminal(terminal)) => State::terminal(&terminal),
             Err(error) => {
                 let hint = error.hint().unwrap_or_default().replace('\n', " ");
                 let detail = crate::chain(&error).replace('\n', "; ");
-                seen(Verdict::NotReady, "stopped", error.reason().code(), detail, &hint)
+                State::seen(Verdict::NotReady, "stopped", error.reason().code(), detail, &hint)
             }
             Ok(()) => match survey.holder() {
                 Some(holder) if holder.is_peer => {
                     let detail = format!("{}; its listener does not answer here", holder.words);
-                    seen(Verdict::Done, "streaming", "streaming", detail, "")
+                    State::seen(Verdict::Done, "streaming", "streaming", detail, "")
                 }
-                Some(holder) => seen(Verdict::NotReady, "stopped", "slot_in_use", holder.words.clone(), "stop it"),
+                Some(holder) => {
+                    State::seen(Verdict::NotReady, "stopped", "slot_in_use", holder.words.clone(), "stop it")
+                }
                 None => {
                     let hint = format!("start it: {}", self.run_command);
-                    seen(Verdict::NotReady, "stopped", "not_running", self.not_running(), &hint)
+                    State::seen(Verdict::NotReady, "stopped", "not_running", self.not_running(), &hint)
                 }
             },
         }
@@ -217,19 +186,5 @@ impl Learned<'_> {
         for trouble in &self.troubles {
             eprintln!("error: {trouble}");
         }
-    }
-}
-
-/// A state that the server shows.
-fn seen(verdict: Verdict, phase: &str, reason: &str, detail: String, hint: &str) -> State {
-    State {
-        verdict,
-        phase: phase.to_owned(),
-        reason: reason.to_owned(),
-        detail,
-        hint: hint.to_owned(),
-        gap: Value::Null,
-        since: Value::Null,
-        by_relay: false,
     }
 }

@@ -12,7 +12,6 @@ use super::{Verdict, agreed, mysql, obstacle, refusal, sink_error, source_error}
 use crate::config::{Config, Connector};
 use crate::gtid::Gtids;
 use crate::position::BinlogPosition;
-use crate::sink::positions::{FORMAT, PositionRecord};
 use crate::sink::store::PositionStore;
 use crate::source::mysql::settings::{Flavour, MysqlSettings};
 use crate::source::mysql::survey::Survey;
@@ -83,16 +82,7 @@ pub(super) async fn takeover(
     if !agreed("Go on?", yes).await? {
         return Ok(Verdict::NotReady);
     }
-    let record = PositionRecord {
-        version: FORMAT,
-        instance: config.name.clone(),
-        generation: record.as_ref().map_or(0, |record| record.generation) + 1,
-        source: survey.identity(),
-        position: position.clone(),
-        verified: position,
-    };
-    store.write(&record).await.map_err(sink_error)?;
-    println!("wrote position {}, generation {}", record.position, record.generation);
+    mysql::write_position(&mut store, config, &survey, record.as_ref(), position).await?;
     println!("start the relay: {run}");
     Ok(Verdict::Done)
 }
