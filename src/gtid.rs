@@ -75,6 +75,15 @@ impl MysqlGtids {
         self.add_interval(source, Interval { first, last });
     }
 
+    /// Adds all of `other`.
+    pub fn add_all(&mut self, other: &Self) {
+        for (source, intervals) in &other.sources {
+            for interval in intervals {
+                self.add_interval(source, *interval);
+            }
+        }
+    }
+
     fn add_interval(&mut self, source: &GtidSource, new: Interval) {
         let at = match self.sources.binary_search_by(|(present, _)| present.cmp(source)) {
             Ok(at) => at,

@@ -76,6 +76,21 @@ impl BinlogPosition {
         static ORDER: AtomicU64 = AtomicU64::new(1);
         Self { order: ORDER.fetch_add(1, Ordering::Relaxed), gtids, file, offset }
     }
+
+    /// Whether it stands before `other` in the files of one log; never in those of two.
+    #[must_use]
+    pub fn stands_before(&self, other: &Self) -> bool {
+        let parts = |file: &str| {
+            let (base, number) = file.rsplit_once('.')?;
+            Some((base.to_owned(), number.parse::<u64>().ok()?))
+        };
+        match (parts(&self.file), parts(&other.file)) {
+            (Some((base, file)), Some((other_base, other_file))) => {
+                base == other_base && (file, self.offset) < (other_file, other.offset)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Printed as `GTIDs@FILE:OFFSET`.
@@ -189,6 +204,19 @@ mod tests {
         for text in ["@", "@bin:", "@:4", "x@bin.000001:4", "@bin.000001:+4", "0-1-17@bin.000001"] {
             assert!(text.parse::<Position>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn files_of_a_log_have_an_order() {
+        let place = |text: &str| format!("@{text}").parse::<BinlogPosition>().unwrap();
+        for (one, other) in
+            [("bin.000002:9", "bin.000010:4"), ("bin.999999:4", "bin.1000000:4"), ("a.b.01:4", "a.b.01:5")]
+        {
+            assert!(place(one).stands_before(&place(other)) && !place(other).stands_before(&place(one)), "{one}");
+            assert!(!place(one).stands_before(&place(one)));
+        }
+        assert!(!place("bin.000001:4").stands_before(&place("other.000002:4")));
+        assert!(!place("bin:4").stands_before(&place("bin:5")));
     }
 
     #[test]

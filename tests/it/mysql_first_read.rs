@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::support::case::without_repeats;
-use crate::support::mysql::{Kind, MysqlCase, MysqlServer};
+use crate::support::mysql::{Kind, MysqlCase, MysqlServer, PrivateMysql};
 use crate::support::{Outboxd, eventually, quote};
 
 on_each_binlog![
@@ -107,46 +107,56 @@ fn values_are_those_of_the_stream(kind: Kind) {
 
 /// Sessions that write all the time while the snapshot is taken.
 fn a_first_read_under_load_has_no_gap_and_no_repeat(kind: Kind) {
-    let case = MysqlCase::new(kind);
+    let case = &MysqlCase::new(kind);
+    const WRITERS: usize = 6;
     let stop = std::sync::atomic::AtomicBool::new(false);
     let counts: Vec<usize> = std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..3)
-            .map(|writer| {
-                let (case, stop) = (&case, &stop);
-                scope.spawn(move || {
-                    let mut session = case.session();
-                    let mut count = 0;
-                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                        session.run(&case.insert_sql("A", &format!("w{writer}"), &format!("{writer}-{count}")));
-                        count += 1;
-                        std::thread::sleep(Duration::from_millis(3));
-                    }
-                    count
-                })
-            })
-            .collect();
+        let write = |writer: usize| {
+            let mut session = case.session();
+            let mut count = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                session.run(&case.insert_sql("A", &format!("w{writer}"), &format!("{writer}-{count}")));
+                count += 1;
+            }
+            count
+        };
+        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
         std::thread::sleep(Duration::from_millis(500));
-        let relay = Outboxd::start(&from_table(&case));
+        let relay = Outboxd::start(&from_table(case));
         relay.ready();
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_millis(500));
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         let counts = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
         case.insert("A", "last", "last");
         case.values_until("A", "last", 30);
-        drop(relay);
         counts
     });
     let mut values = case.values_until("A", "last", 30);
     values.sort();
-    let mut wanted: Vec<String> = counts
-        .iter()
-        .enumerate()
-        .flat_map(|(writer, count)| (0..*count).map(move |n| format!("{writer}-{n}")))
-        .collect();
+    let written = counts.iter().enumerate();
+    let mut wanted: Vec<String> =
+        written.flat_map(|(writer, count)| (0..*count).map(move |n| format!("{writer}-{n}"))).collect();
     wanted.push("last".to_owned());
     wanted.sort();
     assert_eq!(values.len(), wanted.len(), "neither fewer nor more");
     assert_eq!(values, wanted);
+}
+
+/// What is in the log and cannot be seen yet is not in the snapshot: the stream brings it.
+#[test]
+fn what_is_being_committed_comes_with_the_stream() {
+    // a commit stands for a second between the log and the table
+    let server = PrivateMysql::start(Kind::Mysql, &["--binlog-group-commit-sync-delay=1000000"]);
+    let case = MysqlCase::on(&server);
+    case.insert("A", "k", "stands");
+    std::thread::scope(|scope| {
+        scope.spawn(|| case.insert("A", "k", "on its way"));
+        std::thread::sleep(Duration::from_millis(300));
+        let relay = Outboxd::start(&from_table(&case));
+        relay.ready();
+        case.insert("A", "k", "last");
+        assert_eq!(case.values_until("A", "last", 20), ["stands", "on its way", "last"]);
+    });
 }
 
 /// Until the stream has stored its position, the table is read from its beginning again.

@@ -104,6 +104,11 @@ impl Assembler {
         Position::Binlog(Arc::new(place))
     }
 
+    /// How far the server has looked for transactions that were not read.
+    pub(super) fn looked(&self) -> BinlogPosition {
+        self.place.looked(&self.gtids)
+    }
+
     /// Where the log is being read, for a message.
     pub(super) fn place(&self) -> String {
         self.place.to_string()

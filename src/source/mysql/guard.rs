@@ -52,7 +52,7 @@ pub(super) fn verify(server: &Server, settings: &MysqlSettings, record: &Positio
 pub(super) fn pending(server: &Server, record: &PositionRecord) -> Option<String> {
     let published = record.position.binlog()?;
     // they are in the log: one that ends before them was reset
-    let is_there = server.identity() == record.source && server.has_gtids() && !is_reset(published, &server.end);
+    let is_there = server.identity() == record.source && server.has_gtids() && !server.end.stands_before(published);
     match (&published.gtids, &server.end.gtids) {
         (Gtids::Mysql(published), Gtids::Mysql(present)) if is_there => {
             Some(published.without(present)).filter(|set| !set.is_empty()).map(|set| set.to_string())
@@ -107,7 +107,7 @@ fn judge(server: &Server, record: &PositionRecord) -> Result<Begin, (Reason, Str
         };
         return end(reason, format!("the server does not have transactions {missing}, which were published: {words}"));
     }
-    if is_same && is_reset(published, &server.end) {
+    if is_same && server.end.stands_before(published) {
         return end(Reason::ServerBehind, reset(published, &server.end));
     }
     if let (Gtids::Mysql(done), Some(purged)) = (&published.gtids, server.purged()) {
@@ -129,7 +129,7 @@ fn judge(server: &Server, record: &PositionRecord) -> Result<Begin, (Reason, Str
 /// Finds a place in the server's own files. That they were made anew, and have grown beyond it since, is noticed only if
 /// no event begins there.
 fn by_place(server: &Server, published: &BinlogPosition) -> Result<BinlogPosition, (Reason, String)> {
-    if is_reset(published, &server.end) {
+    if server.end.stands_before(published) {
         return Err((Reason::ServerBehind, reset(published, &server.end)));
     }
     let BinlogPosition { file, offset, .. } = published;
@@ -186,16 +186,6 @@ pub(super) fn begin(
         verified: position,
     };
     verify(server, settings, &record)
-}
-
-/// Whether the log ends before what was published, although the server is the same.
-fn is_reset(published: &BinlogPosition, end: &BinlogPosition) -> bool {
-    let parts = |file: &str| {
-        let (base, number) = file.rsplit_once('.')?;
-        Some((base.to_owned(), number.parse::<u64>().ok()?))
-    };
-    let (Some((old_base, old)), Some((base, new))) = (parts(&published.file), parts(&end.file)) else { return false };
-    old_base == base && (new, end.offset) < (old, published.offset)
 }
 
 #[cfg(test)]

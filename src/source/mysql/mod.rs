@@ -7,7 +7,7 @@
 //!
 //! The server keeps nothing for its readers: the position is the relay's own, and what was purged before it was read is
 //! gone. Files that decode are pure: `wire`, `events`, `table_map`, `layout`, `value`, `temporal`, `decimal`, `double`,
-//! `charset`, `jsonb`, `statement`, `payload`, `gtid_set`, `assembler`.
+//! `charset`, `jsonb`, `statement`, `payload`, `gtid_set`, `place`, `assembler`.
 
 mod assembler;
 mod auth;
@@ -25,6 +25,7 @@ mod layout;
 mod lock;
 mod login;
 mod open;
+mod overlap;
 mod payload;
 mod place;
 mod prepared;
@@ -45,7 +46,7 @@ pub mod url;
 mod value;
 mod wire;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tracing::{info, warn};
 
@@ -110,7 +111,7 @@ fn fuzz_reading(mut input: &[u8], reading: Reading) {
 pub struct Connector {
     settings: Arc<MysqlSettings>,
     /// Where the stream begins once what stands in the tables is published.
-    behind_tables: Option<Position>,
+    behind_tables: Arc<OnceLock<Position>>,
     tables_were_read: bool,
     /// The lock that the first read was made under: the stream goes on with it, so that no other instance comes between.
     lock: Option<Arc<NamedLock>>,
@@ -120,7 +121,8 @@ impl Connector {
     /// Nothing is connected yet.
     #[must_use]
     pub fn new(settings: MysqlSettings) -> Self {
-        Self { settings: Arc::new(settings), behind_tables: None, tables_were_read: false, lock: None }
+        let behind_tables = Arc::new(OnceLock::new());
+        Self { settings: Arc::new(settings), behind_tables, tables_were_read: false, lock: None }
     }
 }
 
@@ -146,7 +148,7 @@ impl source::Connector for Connector {
             Some(lock) => lock,
             None => Arc::new(NamedLock::acquire(&settings).await?),
         };
-        let begin = if self.tables_were_read { self.behind_tables.clone() } else { None };
+        let begin = if self.tables_were_read { self.behind_tables.get().cloned() } else { None };
         if record.is_none() && begin.is_none() {
             if settings.follows_connector {
                 let takeover = settings.command("takeover");
@@ -158,8 +160,8 @@ impl source::Connector for Connector {
             prepared::wait_for_decisions(&mut client, &settings).await?;
             if settings.start == Start::Table {
                 self.lock = Some(Arc::clone(&lock));
-                let (reader, begin) = TableReader::begin(&settings, (&server, &catalog), client, lock).await?;
-                self.behind_tables = Some(begin);
+                let reader = TableReader::begin(&settings, (&server, &catalog), client, lock).await?;
+                self.behind_tables = reader.behind();
                 return Ok(Attached::Tables(reader));
             }
         }

@@ -15,11 +15,13 @@ pub(super) struct Place {
     offset: u64,
     /// Where the event begins that was counted last.
     event: u64,
+    /// How far the server has looked when it last said that it lives: it passes over what was read before.
+    looked: u64,
 }
 
 impl Place {
     pub(super) fn new(begin: &BinlogPosition) -> Self {
-        Self { file: begin.file.clone(), offset: begin.offset, event: begin.offset }
+        Self { file: begin.file.clone(), offset: begin.offset, event: begin.offset, looked: 0 }
     }
 
     /// Where the event begins that was counted last.
@@ -37,13 +39,21 @@ impl Place {
         BinlogPosition::new(gtids.clone(), self.file.clone(), offset)
     }
 
+    /// How far the server has looked, at the least.
+    pub(super) fn looked(&self, gtids: &Gtids) -> BinlogPosition {
+        self.position_at(gtids, self.offset.max(self.looked))
+    }
+
     /// Moves behind an event.
     pub(super) fn count(&mut self, header: &Header) {
         self.event = self.offset;
-        let is_none = matches!(header.kind, kind::ROTATE | kind::HEARTBEAT | kind::HEARTBEAT_V2);
+        if matches!(header.kind, kind::HEARTBEAT | kind::HEARTBEAT_V2) {
+            self.looked = nearest(self.offset, header.end);
+            return;
+        }
         // the one that a dump begins with stands at the file's beginning
         let is_repeated = header.kind == kind::FORMAT_DESCRIPTION && header.end == 0;
-        if is_none || is_repeated || header.flags & FLAG_ARTIFICIAL != 0 {
+        if header.kind == kind::ROTATE || is_repeated || header.flags & FLAG_ARTIFICIAL != 0 {
             return;
         }
         // some servers leave positions out inside of transactions, and none has more than 32 bits
@@ -60,6 +70,7 @@ impl Place {
         }
         file.clone_into(&mut self.file);
         self.offset = rotate.offset;
+        self.looked = 0;
         Ok(())
     }
 }

@@ -120,10 +120,19 @@ impl Server {
         const SECONDS: u32 = 25;
         let sql = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET({}, {SECONDS})", literal(gtids));
         run(client, &settings.connect, "wait for transactions that are being committed", &sql).await?;
+        self.end = self.log_end(client, settings).await?;
+        Ok(())
+    }
+
+    /// Where the log ends now.
+    pub(super) async fn log_end(
+        &self,
+        client: &mut Client,
+        settings: &MysqlSettings,
+    ) -> Result<BinlogPosition, SourceError> {
         let status = self.status(client, settings).await?;
         let gtids = self.gtids(client, settings, &status).await?;
-        self.end = BinlogPosition::new(gtids, status.file, status.offset);
-        Ok(())
+        Ok(BinlogPosition::new(gtids, status.file, status.offset))
     }
 
     /// Where the log ends, and what is kept out of it.

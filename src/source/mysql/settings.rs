@@ -117,6 +117,8 @@ pub struct MysqlSettings {
     pub columns: Vec<String>,
     /// Further columns that become headers where a table has them.
     pub optional_columns: Vec<String>,
+    /// The column with the event's id.
+    pub id_column: String,
     /// The column whose sixteen bytes are a UUID.
     pub uuid_column: Option<String>,
     /// Whose form values have.
@@ -146,6 +148,7 @@ impl MysqlSettings {
             tables: tables(config, database.as_deref()),
             columns: config.required_columns(),
             optional_columns: config.optional_columns(),
+            id_column: config.outbox.columns.id.clone(),
             uuid_column: (config.outbox.columns.id_format == IdFormat::Uuid).then(|| config.outbox.columns.id.clone()),
             values: config.record.mysql_values,
             follows_connector: config.connector.is_some(),

@@ -46,13 +46,7 @@ impl Source for BinlogSource {
             if !batch.is_empty() {
                 return Ok(());
             }
-            tokio::select! {
-                biased;
-                error = self.lock.lost() => return Err(error),
-                count = self.client.fill() => {
-                    count.map_err(|error| unreachable(format!("the connection to {} broke", self.settings.connect.address), error))?;
-                }
-            }
+            self.fill().await?;
         }
     }
 
@@ -85,8 +79,20 @@ impl Source for BinlogSource {
 }
 
 impl BinlogSource {
+    /// Waits for more to come from the server. Cancel-safe.
+    pub(super) async fn fill(&mut self) -> Result<(), SourceError> {
+        tokio::select! {
+            biased;
+            error = self.lock.lost() => Err(error),
+            count = self.client.fill() => match count {
+                Ok(_) => Ok(()),
+                Err(error) => Err(unreachable(format!("the connection to {} broke", self.settings.connect.address), error)),
+            },
+        }
+    }
+
     /// Takes what was read, as far as it fits into one batch.
-    fn drain(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
+    pub(super) fn drain(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
         let mut bytes = 0;
         while batch.items().len() < MAX_ITEMS && bytes < MAX_BYTES {
             if let Some(size) = self.assembler.unpack(batch).map_err(|trouble| self.terminal(&trouble))? {

@@ -1,29 +1,31 @@
 //! The first read: the rows that stand in the outbox tables when the relay begins, as a source of their own.
 //!
 //! ```text
-//! position ─▶ START TRANSACTION WITH CONSISTENT SNAPSHOT ─▶ SELECT, table after table ─▶ Batch ─▶ relay: all acknowledged
-//!                                                                                     the stream begins at the position
+//! START TRANSACTION WITH CONSISTENT SNAPSHOT ─▶ SELECT, table after table ─▶ Batch ─▶ relay: all acknowledged
+//!         └ its position in the log ──────────────────────────────────────────────▶ the stream begins there
 //! ```
 //!
-//! No lock is taken. MariaDB tells the place in its log that belongs to a snapshot. MySQL does not: there the GTIDs are
-//! asked for before and after the snapshot is taken, at once, and again until both are the same. Until the stream has
-//! stored a position nothing is promised: whatever happens, the read begins again with another snapshot.
+//! No lock is taken. MariaDB tells the place in its log that belongs to a snapshot. MySQL does not: there `overlap` finds
+//! out which of the latest transactions are in it. Until the stream has stored a position nothing is promised: whatever
+//! happens, the read begins again with another snapshot.
 //!
 //! Rows come as text, as the server prints them, from a socket that is simply not read while the window is full.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::info;
 
 use super::client::{Client, Row, TextRow, run};
 use super::error::{ClientError, from_client, refuse, unreachable};
 use super::layout::{next_serial, same_name};
 use super::lock::NamedLock;
-use super::server::{Catalog, CatalogColumn, Server, quoted, quoted_name, texts};
+use super::overlap::{Overlap, Span};
+use super::prepared;
+use super::server::{Catalog, CatalogColumn, Server, quoted, quoted_name, special, texts};
 use super::settings::{Flavour, MysqlSettings};
 use crate::change::{Batch, Cell, Column, ColumnType, Item, Relation};
 use crate::config::{MysqlValues, TableName};
@@ -31,9 +33,6 @@ use crate::gtid::Gtids;
 use crate::position::{BinlogPosition, Position};
 use crate::source::{Source, SourceError};
 use crate::state::{Phase, Reason, Status};
-
-/// How often a snapshot is taken again because something was committed meanwhile.
-const ATTEMPTS: usize = 200;
 
 /// A batch of so many bytes is handed over, although more was read.
 const MAX_BYTES: usize = 1 << 20;
@@ -78,7 +77,11 @@ pub struct TableReader {
     settings: Arc<MysqlSettings>,
     client: Client,
     lock: Arc<NamedLock>,
-    begin: Position,
+    /// Before it everything is in the snapshot.
+    begin: Arc<BinlogPosition>,
+    overlap: Overlap,
+    /// Where the stream goes on, once all is published.
+    behind: Arc<OnceLock<Position>>,
     tables: VecDeque<Table>,
     current: Option<Table>,
     is_at_end: bool,
@@ -88,7 +91,7 @@ pub struct TableReader {
 }
 
 impl TableReader {
-    /// Takes a snapshot, and gives the position that belongs to it.
+    /// Takes a snapshot.
     ///
     /// # Errors
     /// As for any connection.
@@ -97,7 +100,7 @@ impl TableReader {
         (server, catalog): (&Server, &Catalog),
         mut client: Client,
         lock: Arc<NamedLock>,
-    ) -> Result<(Self, Position), SourceError> {
+    ) -> Result<Self, SourceError> {
         for sql in SESSION {
             run(&mut client, &settings.connect, "set up the session", sql).await?;
         }
@@ -115,26 +118,39 @@ impl TableReader {
             let explained = client.query(&format!("EXPLAIN {}", table.sql)).await;
             explained.map_err(|error| refused(settings, &table.relation, error))?;
         }
-        let begin = match server.flavour {
-            Flavour::Mysql => mysql_snapshot(settings, server, &mut client).await?,
-            Flavour::Mariadb => mariadb_snapshot(settings, &mut client).await?,
+        let (begin, overlap) = match server.flavour {
+            Flavour::Mysql => {
+                let begin = mysql_snapshot(settings, server, &mut client).await?;
+                // one that was prepared just before would be half in the snapshot
+                prepared::wait_for_decisions(&mut client, settings).await?;
+                let end = server.log_end(&mut client, settings).await?;
+                let (wanted, span) = (settings.wanted(special(catalog)), Span { begin: &begin, end: &end });
+                let overlap = Overlap::read(settings, server, wanted, &lock, span).await?;
+                (begin, overlap)
+            }
+            Flavour::Mariadb => (mariadb_snapshot(settings, &mut client).await?, Overlap::default()),
         };
         info!(position = %begin, "reading the tables begins");
-        let begin = Position::Binlog(Arc::new(begin));
-        let (settings, now) = (Arc::clone(settings), Instant::now());
-        let reader = Self {
-            settings,
+        let now = Instant::now();
+        Ok(Self {
+            settings: Arc::clone(settings),
             client,
             lock,
-            begin: begin.clone(),
+            begin: Arc::new(begin),
+            overlap,
+            behind: Arc::default(),
             tables,
             current: None,
             is_at_end: false,
             rows: 0,
             begun: now,
             told: now,
-        };
-        Ok((reader, begin))
+        })
+    }
+
+    /// Where the stream goes on; known once all is published.
+    pub(super) fn behind(&self) -> Arc<OnceLock<Position>> {
+        Arc::clone(&self.behind)
     }
 
     /// Takes rows of what was read, as far as they fit into one batch.
@@ -157,7 +173,8 @@ impl TableReader {
         }
         if self.rows > before {
             // the same for all: the session of a first read commits no position
-            batch.push(Item::Commit(self.begin.clone()));
+            batch.push(Item::Commit(self.verified()));
+            self.overlap.find(batch);
         }
         result
     }
@@ -248,7 +265,7 @@ impl Source for TableReader {
     }
 
     fn verified(&self) -> Position {
-        self.begin.clone()
+        Position::Binlog(Arc::clone(&self.begin))
     }
 
     fn retained_bytes(&self) -> Option<u64> {
@@ -261,11 +278,14 @@ impl Source for TableReader {
     }
 
     async fn complete(&mut self) -> Result<(), SourceError> {
+        let behind = self.overlap.complete(&self.begin);
         info!(
             rows = self.rows,
             seconds = self.begun.elapsed().as_secs(),
+            position = %behind,
             "all rows that stood in the tables are published"
         );
+        self.behind.get_or_init(|| Position::Binlog(Arc::new(behind)));
         Ok(())
     }
 
@@ -375,34 +395,18 @@ async fn mariadb_snapshot(settings: &MysqlSettings, client: &mut Client) -> Resu
     Ok(BinlogPosition::new(Gtids::Mariadb(gtids), file, offset))
 }
 
-/// A snapshot of MySQL, with the transactions that are in it.
+/// A snapshot of MySQL, with transactions that are surely in it.
 async fn mysql_snapshot(
     settings: &MysqlSettings,
     server: &Server,
     client: &mut Client,
 ) -> Result<BinlogPosition, SourceError> {
-    const GTIDS: &str = "SELECT @@GLOBAL.gtid_executed";
-    let failed = |error: ClientError| from_client("take a snapshot", &settings.connect, error);
-    let mut before = String::new();
-    for attempt in 1..=ATTEMPTS {
-        // all at once, so that little can be committed in between
-        let statements = [GTIDS, "START TRANSACTION WITH CONSISTENT SNAPSHOT", GTIDS];
-        let mut answers = client.queries(&statements).await.map_err(failed)?.into_iter();
-        let mut text = || {
-            let row = answers.next().and_then(|rows| rows.into_iter().next()).map(texts).unwrap_or_default();
-            row.into_iter().next().unwrap_or_default()
-        };
-        before = text();
-        text();
-        if before == text() {
-            break;
-        }
-        if attempt == ATTEMPTS {
-            // committed transactions are in the set only after they can be seen, so nothing can be missing
-            warn!("the server commits too often to tell which rows the snapshot holds: some may be published twice");
-        }
-    }
-    let gtids = before.replace('\n', "").parse();
+    let statements = ["SELECT @@GLOBAL.gtid_executed", "START TRANSACTION WITH CONSISTENT SNAPSHOT"];
+    // both at once, so that little can be committed in between
+    let answers = client.queries(&statements).await;
+    let answers = answers.map_err(|error| from_client("take a snapshot", &settings.connect, error))?;
+    let row = answers.into_iter().next().and_then(|rows| rows.into_iter().next()).map(texts).unwrap_or_default();
+    let gtids = row.into_iter().next().unwrap_or_default().replace('\n', "").parse();
     let gtids = gtids.map_err(|error| unreachable("the snapshot's GTIDs cannot be read", error))?;
     Ok(BinlogPosition::new(Gtids::Mysql(gtids), server.end.file.clone(), server.end.offset))
 }
