@@ -30,7 +30,7 @@ class Lab(Topic):
         self.db = psycopg.connect("", autocommit=True)
 
     def load(self, slot, rows, per_tx=100, keys=1000, payload_bytes=300):
-        """Makes `slot`, commits the backlog behind it, returns (seconds, WAL bytes, end LSN)."""
+        """Makes `slot`, commits the backlog behind it, returns (seconds, WAL bytes, LSN of the last message)."""
         self.db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
         begin = self.db.execute("select pg_current_wal_lsn()").fetchone()[0]
         started = time.monotonic()
@@ -41,7 +41,11 @@ class Lab(Topic):
         self.db.execute("checkpoint")
         end = self.db.execute("select pg_current_wal_flush_lsn()").fetchone()[0]
         wal = self.db.execute("select %s::pg_lsn - %s::pg_lsn", [end, begin]).fetchone()[0]
-        return took, int(wal), end
+        # at the log's end a reader would first decode all that was written since: nothing there is for it to read
+        last = self.db.execute(
+            "select max(lsn)::text from pg_logical_slot_peek_binary_changes(%s, null, null, 'proto_version', '1', "
+            "'publication_names', %s)", [slot, PUBLICATION]).fetchone()[0]
+        return took, int(wal), last
 
     def copy_slot(self, base, slot):
         self.drop_slot(slot)

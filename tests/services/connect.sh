@@ -19,20 +19,23 @@ In CONNECTOR.properties ${NAME} is replaced by the environment variable of that 
 (a name that is not set stays, so ${routedByValue} survives).
 environment:
   JAVA_HOME        Java 17 or later (else: java on PATH)
-  CONNECT_JARS     folder for the jars, may be shared (default: ${OUTBOX_TEST_CACHE:-$HOME/.cache/outboxd-tests}/connect-jars)
+  CONNECT_FOR      mariadb: with Debezium's MariaDB connector, in place of those for PostgreSQL and MySQL
+  CONNECT_JARS     folder for the jars, may be shared (default: ${OUTBOX_TEST_CACHE:-$HOME/.cache/outboxd-tests}/connect-jars,
+                   with CONNECT_FOR=mariadb connect-mariadb-jars)
   CONNECT_JVM      JVM options (default: "-Xms256M -Xmx2G -XX:+UseG1GC", as Kafka's own script)
   CONNECT_PORT     REST port on 127.0.0.1 (default: 58083)
   WORKER_PROPS     extra worker.properties lines, separated by newlines
   WAIT             1: wait until the task says that it streams (up to 120 s)
 USAGE
 }
-jars=${CONNECT_JARS:-${OUTBOX_TEST_CACHE:-$HOME/.cache/outboxd-tests}/connect-jars}
+set=connect${CONNECT_FOR:+-$CONNECT_FOR}
+jars=${CONNECT_JARS:-${OUTBOX_TEST_CACHE:-$HOME/.cache/outboxd-tests}/$set-jars}
 fetch_into() {
   echo "fetching Kafka Connect and Debezium" >&2
-  mvn -q -B -f "$here/connect/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+  mvn -q -B -f "$here/$set/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
     -DincludeScope=runtime -DoutputDirectory="$1" >&2
 }
-fetch() { once "$(sha256sum "$here/connect/pom.xml" | cut -d' ' -f1)" "$jars" fetch_into; }
+fetch() { once "$(sha256sum "$here/$set/pom.xml" | cut -d' ' -f1)" "$jars" fetch_into; }
 if [[ ${1:-} == fetch ]]; then fetch; exit; fi
 [[ $# -ge 2 ]] || { usage >&2; exit 2; }
 cmd=$1; mkdir -p "$2"; dir=$(cd "$2" && pwd); shift 2

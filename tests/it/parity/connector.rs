@@ -89,10 +89,19 @@ impl Connect {
 
     /// Starts one of this test's own, which it may kill; `properties` are further lines of its file.
     pub(super) fn start(kafka: &Kafka, properties: &str) -> Self {
+        Self::start_with(kafka, &[("WORKER_PROPS", properties)])
+    }
+
+    /// The same with Debezium's MariaDB connector.
+    pub(super) fn start_for_mariadb(kafka: &Kafka, properties: &str) -> Self {
+        Self::start_with(kafka, &[("WORKER_PROPS", properties), ("CONNECT_FOR", "mariadb")])
+    }
+
+    fn start_with(kafka: &Kafka, variables: &[(&str, &str)]) -> Self {
         let (dir, port) = (private_dir("connect"), free_port());
         let mut command = script("connect.sh");
         command.arg("start").arg(&dir).arg(&kafka.bootstrap).env("CONNECT_PORT", port.to_string());
-        command.env("WORKER_PROPS", properties);
+        command.envs(variables.iter().copied());
         must_run(&mut command);
         Self { url: format!("http://127.0.0.1:{port}"), dir: Some(dir) }
     }

@@ -6,7 +6,7 @@
 //!                                        └─────────────▶ Debezium ──▶ records ─┴▶ equal, but for the listed differences
 //! ```
 //!
-//! The same for MySQL in [`mysql`], with files of its own.
+//! The same for MySQL and MariaDB in [`mysql`], with files of its own.
 //!
 //! [`recorded`] takes Debezium's side from `tests/data/parity/debezium.json`; [`beside_debezium`] and [`takeover`], with a
 //! real one, run in `tests/run --debezium`; the former can write that file anew.

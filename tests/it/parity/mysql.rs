@@ -1,4 +1,5 @@
-//! MySQL's connector: the cases of `tests/data/parity/mysql-cases.json`, recorded in `mysql-debezium.json`.
+//! The connectors of MySQL and MariaDB: the cases of `tests/data/parity/mysql-cases.json`, recorded in `mysql-debezium.json`
+//! and `mariadb-debezium.json`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,11 +12,18 @@ use super::connector::{Connect, whole};
 use super::recorded::wait_for_records;
 use super::records::{ByRow, Recording, by_row, compare, expected};
 use crate::support::mysql::{Kind, MysqlCase, MysqlServer};
-use crate::support::{Kafka, Outboxd, eventually};
+use crate::support::{Kafka, Outboxd, PrivateKafka, eventually};
 
 /// The cases.
 pub(super) const FILE: &str = "mysql-cases.json";
-const RECORDING: &str = "mysql-debezium.json";
+
+/// What was recorded of the connector for a kind of server.
+fn recording_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mysql => "mysql-debezium.json",
+        Kind::Mariadb10 | Kind::Mariadb11 => "mariadb-debezium.json",
+    }
+}
 
 /// The topic of rows that show that the log is read.
 const WARM: &str = "warm";
@@ -25,8 +33,12 @@ pub(super) fn connector_json(name: &str, ground: &MysqlCase, prefix: &str, own: 
     // each reader has a number of its own, far from those that outboxd makes
     static SERVER_ID: AtomicU32 = AtomicU32::new(1);
     let number = std::process::id() % 100_000 * 1000 + SERVER_ID.fetch_add(1, Ordering::Relaxed);
+    let class = match ground.server.kind {
+        Kind::Mysql => "mysql.MySqlConnector",
+        Kind::Mariadb10 | Kind::Mariadb11 => "mariadb.MariaDbConnector",
+    };
     let source = json!({
-        "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+        "connector.class": format!("io.debezium.connector.{class}"),
         "database.port": ground.server.port.to_string(),
         "database.user": "tester",
         "database.password": "pw",
@@ -53,29 +65,28 @@ fn start(ground: &MysqlCase, prefix: &str, own: &Map<String, Value>) -> Outboxd 
     relay
 }
 
-#[test]
-fn mysql97_cases_1() {
-    cases_of(0);
+on_each_binlog!(cases_1, cases_2, cases_3);
+
+fn cases_1(kind: Kind) {
+    cases_of(kind, 0);
 }
 
-#[test]
-fn mysql97_cases_2() {
-    cases_of(1);
+fn cases_2(kind: Kind) {
+    cases_of(kind, 1);
 }
 
-#[test]
-fn mysql97_cases_3() {
-    cases_of(2);
+fn cases_3(kind: Kind) {
+    cases_of(kind, 2);
 }
 
 /// Every third case, compared with the recording.
-fn cases_of(share: usize) {
-    let (cases, recording) = (Cases::load(FILE), Recording::load(RECORDING));
+fn cases_of(kind: Kind, share: usize) {
+    let (cases, recording) = (Cases::load(FILE), Recording::load(recording_of(kind)));
     let mut findings = Vec::new();
     for case in cases.cases.iter().skip(share).step_by(3) {
         let recorded = recording.cases.get(&case.name);
         let wanted = expected(case, recorded.unwrap_or_else(|| panic!("case \"{}\" was not recorded", case.name)));
-        let ground = MysqlCase::bare(&MysqlServer::shared(Kind::Mysql));
+        let ground = MysqlCase::bare(&MysqlServer::shared(kind));
         run(&ground, &[cases.table(case).to_owned()]);
         let relay = start(&ground, &format!("{}.ours", ground.tag), &case.connector);
         let steps = cases.steps(case);
@@ -113,21 +124,35 @@ fn records(kafka: &Kafka, prefix: &str, case: &Case, steps: &[Step]) -> ByRow {
 #[test]
 #[ignore = "needs a real Debezium: tests/run --debezium"]
 fn record_by_record() {
+    beside_debezium(Kind::Mysql, &Connect::shared(), &Kafka::shared(), "MySqlConnector");
+}
+
+/// The same beside the connector of MariaDB, which is an older Debezium.
+#[test]
+#[ignore = "needs a real Debezium: tests/run --debezium"]
+fn record_by_record_on_mariadb() {
+    let kafka = PrivateKafka::start();
+    let connect = Connect::start_for_mariadb(&kafka, "");
+    beside_debezium(Kind::Mariadb11, &connect, &kafka, "MariaDbConnector");
+}
+
+fn beside_debezium(kind: Kind, connect: &Connect, kafka: &Kafka, class: &str) {
     let cases = Cases::load(FILE);
     let is_recorded = std::env::var("OUTBOX_TEST_RECORD").is_ok_and(|value| value == "1");
-    let versions = Connect::shared().versions("MySqlConnector").into();
-    let recording = Mutex::new(Recording { versions, ..Recording::default() });
+    let recording = Mutex::new(Recording { versions: connect.versions(class).into(), ..Recording::default() });
     let findings = Mutex::new(Vec::new());
     each(&cases.cases, |case| {
-        let (debezium, ours) = both(&cases, case);
+        let mut ground = MysqlCase::bare(&MysqlServer::shared(kind));
+        ground.kafka = kafka.clone();
+        let (debezium, ours) = both(&cases, case, &ground, connect);
         findings.lock().unwrap().extend(compare(&case.name, &expected(case, &debezium), &ours));
         recording.lock().unwrap().cases.insert(case.name.clone(), debezium);
     });
     let (recording, mut findings) = (recording.into_inner().unwrap(), findings.into_inner().unwrap());
     if is_recorded {
-        recording.save(RECORDING);
+        recording.save(recording_of(kind));
     } else {
-        let old = Recording::load(RECORDING);
+        let old = Recording::load(recording_of(kind));
         for (name, rows) in &recording.cases {
             let none = ByRow::default();
             findings.extend(compare(&format!("the recording of {name}"), old.cases.get(name).unwrap_or(&none), rows));
@@ -139,31 +164,29 @@ fn record_by_record() {
 }
 
 /// Debezium's records of a case, and ours.
-fn both(cases: &Cases, case: &Case) -> (ByRow, ByRow) {
-    let ground = MysqlCase::bare(&MysqlServer::shared(Kind::Mysql));
+fn both(cases: &Cases, case: &Case, ground: &MysqlCase, connect: &Connect) -> (ByRow, ByRow) {
     let (debezium, prefix) = (format!("{}_debezium", ground.tag), format!("{}.debezium", ground.tag));
-    run(&ground, &[cases.table(case).to_owned()]);
-    let connect = Connect::shared();
-    connect.create(&connector_json(&debezium, &ground, &prefix, &case.connector));
-    let relay = start(&ground, &format!("{}.ours", ground.tag), &case.connector);
+    run(ground, &[cases.table(case).to_owned()]);
+    connect.create(&connector_json(&debezium, ground, &prefix, &case.connector));
+    let relay = start(ground, &format!("{}.ours", ground.tag), &case.connector);
     // it reads from some moment on, which only its first record shows
     let warm = warming_row(case);
     eventually("Debezium reads the log", 90, || {
         let failure = connect.failure(&debezium);
         assert!(failure.is_none(), "case \"{}\" stops Debezium: {failure:?}", case.name);
-        run(&ground, std::slice::from_ref(&warm));
+        run(ground, std::slice::from_ref(&warm));
         std::thread::sleep(std::time::Duration::from_millis(500));
         (ground.kafka.count(&prefix) > 0).then_some(())
     });
     let steps = cases.steps(case);
-    insert(&ground, &steps);
+    insert(ground, &steps);
     wait_until_quiet(&ground.kafka, &prefix, || {
         let failure = connect.failure(&debezium);
         assert!(failure.is_none(), "case \"{}\" stops Debezium: {failure:?}", case.name);
     });
     let theirs = records(&ground.kafka, &prefix, case, &steps);
     connect.delete(&debezium);
-    let ours = ours(&ground, &relay, case, &steps, &expected(case, &theirs));
+    let ours = ours(ground, &relay, case, &steps, &expected(case, &theirs));
     (theirs, ours)
 }
 

@@ -1,4 +1,4 @@
-//! The relay takes over from MySQL's connector while rows are written, with the connector's own JSON and offset.
+//! The relay takes over from the connector of MySQL or MariaDB while rows are written, with the connector's own JSON and offset.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,18 +15,29 @@ const KIND: &str = "A";
 const ROWS: usize = 6_000;
 /// Rows of one transaction.
 const STEP: usize = 5;
+/// Often enough that there is an offset, and that the last one is from the middle.
+const FLUSHES: &str = "offset.flush.interval.ms=700";
 
-/// The worker of Kafka Connect is killed while rows are written; `outboxd takeover` finds the connector's offset in the
-/// topic, and the relay goes on from it: nothing is missing, and in each key all comes in the order of the commits once
-/// repeats are dropped. Rows are deleted as soon as they are written, so that reading the table would not bring them.
 #[test]
 #[ignore = "needs a real Debezium: tests/run --debezium"]
 fn after_a_kill() {
     let kafka = PrivateKafka::start();
-    let mut case = MysqlCase::new(Kind::Mysql);
-    case.kafka = Kafka::clone(&kafka);
-    // often enough that there is an offset, and that the last one is from the middle
-    let connect = Connect::start(&kafka, "offset.flush.interval.ms=700");
+    takes_over(Kind::Mysql, &kafka, &Connect::start(&kafka, FLUSHES));
+}
+
+#[test]
+#[ignore = "needs a real Debezium: tests/run --debezium"]
+fn after_a_kill_on_mariadb() {
+    let kafka = PrivateKafka::start();
+    takes_over(Kind::Mariadb11, &kafka, &Connect::start_for_mariadb(&kafka, FLUSHES));
+}
+
+/// The worker of Kafka Connect is killed while rows are written; `outboxd takeover` finds the connector's offset in the
+/// topic, and the relay goes on from it: nothing is missing, and in each key all comes in the order of the commits once
+/// repeats are dropped. Rows are deleted as soon as they are written, so that reading the table would not bring them.
+fn takes_over(kind: Kind, kafka: &Kafka, connect: &Connect) {
+    let mut case = MysqlCase::new(kind);
+    case.kafka = kafka.clone();
     let own = Map::from_iter([
         ("transforms.outbox.route.topic.replacement".to_owned(), json!("outbox.event.${routedByValue}")),
         ("poll.interval.ms".to_owned(), json!("100")),
