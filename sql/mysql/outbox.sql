@@ -21,7 +21,7 @@ CREATE TABLE IF NOT EXISTS outbox (
 
 -- The log is one for all databases, so these rights are too. No write access anywhere.
 CREATE USER IF NOT EXISTS 'outboxd'@'%' IDENTIFIED BY 'CHANGE ME';
-GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO 'outboxd'@'%';
+GRANT REPLICATION SLAVE, REPLICATION CLIENT, XA_RECOVER_ADMIN ON *.* TO 'outboxd'@'%';
 
 -- For the first start, which publishes the rows that stand in the table, and to look at its columns.
 GRANT SELECT ON outbox TO 'outboxd'@'%';

@@ -171,11 +171,14 @@ pub(super) async fn resume(
     let mut store = PositionStore::new(config).map_err(sink_error)?;
     // before the server is asked, which goes on meanwhile
     let record = store.peek(&config.name).await.map_err(sink_error)?;
-    let survey = Survey::take(settings).await.map_err(source_error)?;
+    let mut survey = Survey::take(settings).await.map_err(source_error)?;
     let is_terminal = refuse_while_active(config, &survey).await?;
     show(&survey, record.as_ref());
     let position = match &from {
-        ResumeFrom::Now => Some(survey.end()),
+        ResumeFrom::Now => {
+            survey.wait_for_decisions().await.map_err(source_error)?;
+            Some(survey.end())
+        }
         ResumeFrom::Table => None,
         ResumeFrom::Position(position) => {
             let Some(place) = position.binlog() else {

@@ -45,6 +45,7 @@ mod mysql_place;
 mod mysql_reading;
 mod mysql_reports;
 mod mysql_stream;
+mod mysql_undone;
 mod mysql_values;
 mod mysql_xa;
 mod parity;

@@ -153,6 +153,9 @@ fn xa_prepared_before_the_first_start_is_not_lost(kind: Kind) {
     let case = MysqlCase::on(&server);
     let xa = Xa(&case);
     if kind.is_mysql() {
+        for host in ["127.0.0.1", "localhost"] {
+            server.session().run(&format!("REVOKE XA_RECOVER_ADMIN ON *.* FROM cdc@'{host}'"));
+        }
         xa.prepare("hidden");
         let relay = case.start();
         xa.decide("COMMIT", "hidden");

@@ -65,7 +65,7 @@ system_tables() {
 }
 
 users() {
-  local host monitor="REPLICATION CLIENT" native="IDENTIFIED BY 'pw'"
+  local host monitor="REPLICATION CLIENT, XA_RECOVER_ADMIN" native="IDENTIFIED BY 'pw'"
   if [[ $kind != mysql ]]; then
     monitor="BINLOG MONITOR"
     native="IDENTIFIED VIA mysql_native_password USING PASSWORD('pw')"

@@ -1,7 +1,7 @@
 //! From events to transactions: keeps the tables' layouts and the position, and hands over the rows of the outbox.
 //!
 //! ```text
-//! GTID ─▶ BEGIN ─▶ (TABLE_MAP ─▶ rows…)… ─▶ Xid | COMMIT          rows are handed over as they come
+//! GTID ─▶ BEGIN ─▶ (TABLE_MAP ─▶ rows…)… ─▶ Xid | COMMIT          rows are handed over at the end, or when there are many
 //! GTID ─▶ XA START ─▶ … ─▶ XA PREPARE   …   GTID ─▶ XA COMMIT     rows are held until the second transaction
 //! GTID ─▶ TRANSACTION_PAYLOAD (all of the first line, packed)
 //! ```
@@ -14,10 +14,10 @@ use std::sync::Arc;
 use super::events::{self, HEADER_BYTES, Header, kind};
 use super::gtid_set;
 use super::layout::{Layout, Wanted, inflate};
-use super::open::Open;
+use super::open::{Open, Rows, Step};
 use super::payload::Payload;
 use super::place::Place;
-use super::prepared::{Held, Prepared};
+use super::prepared::Prepared;
 use super::statement::{Statement, classify, mentions};
 use super::table_map::{table_map, table_name};
 use super::trouble::{Trouble, pass_over};
@@ -29,7 +29,7 @@ use crate::position::{BinlogPosition, Position};
 use crate::state::Reason;
 use bytes::Bytes;
 
-/// More tables than this are mostly those of the past.
+/// So many tables are known by their numbers.
 const MAX_TABLES: usize = 10_000;
 
 /// How the log is read.
@@ -104,9 +104,9 @@ impl Assembler {
         Position::Binlog(Arc::new(place))
     }
 
-    /// How far the server has looked for transactions that were not read.
-    pub(super) fn looked(&self) -> BinlogPosition {
-        self.place.looked(&self.gtids)
+    /// Whether the server has looked for transactions up to this place of its log.
+    pub(super) fn has_reached(&self, end: &BinlogPosition) -> bool {
+        self.place.has_reached(end)
     }
 
     /// Where the log is being read, for a message.
@@ -150,6 +150,10 @@ impl Assembler {
         if is_format {
             self.has_checksums = Some(events::has_checksums(event)?);
             self.tables.clear();
+            if let Some(open) = self.open.take() {
+                self.payload = None;
+                open.cut_off()?;
+            }
         }
         let content = match self.has_checksums {
             // the first event names the file, before the format is known
@@ -230,9 +234,6 @@ impl Assembler {
             let same = |a: &str, b: &str| a == b || (self.ignores_case && a.to_lowercase() == b.to_lowercase());
             same(&outbox.schema, &schema) && same(&outbox.table, &table)
         });
-        if self.tables.len() >= MAX_TABLES {
-            self.tables.clear();
-        }
         let Some(outbox) = outbox else {
             self.tables.insert(name.id, Table::Other);
             return Ok(());
@@ -260,36 +261,32 @@ impl Assembler {
 
     fn insert(&mut self, body: &Bytes, is_v2: bool, is_packed: bool, batch: &mut Batch) -> Result<(), Trouble> {
         let Some(layout) = self.layout(body)? else { return Ok(()) };
-        let held = Held { layout, body: body.clone(), is_v2, is_packed };
-        let Some(open) = &mut self.open else {
-            return Err(Malformed::new("rows came outside of a transaction").into());
-        };
-        if let Some(holds) = &mut open.holds {
-            self.prepared.make_room(body.len())?;
-            holds.push(held);
-            return Ok(());
-        }
-        open.begin(batch);
-        held.hand_over(batch)
+        self.step(Step::Inserted(Rows { layout, body: body.clone(), is_v2, is_packed }), batch)
     }
 
     /// An update or a delete is no event.
     fn ignored(&mut self, body: &Bytes, what: Ignored, batch: &mut Batch) -> Result<(), Trouble> {
         let Some(layout) = self.layout(body)? else { return Ok(()) };
-        match &mut self.open {
-            Some(open) if open.holds.is_some() => {}
-            Some(open) => {
-                open.begin(batch);
-                batch.push(Item::Ignored(what, Arc::clone(&layout.relation)));
-            }
-            None => return Err(Malformed::new("rows came outside of a transaction").into()),
+        self.step(Step::Ignored(what, Arc::clone(&layout.relation)), batch)
+    }
+
+    fn step(&mut self, step: Step, batch: &mut Batch) -> Result<(), Trouble> {
+        let Some(open) = &mut self.open else {
+            return Err(Malformed::new("rows came outside of a transaction").into());
+        };
+        if open.is_xa {
+            self.prepared.has_room(open.held_bytes() + step.bytes())?;
         }
-        Ok(())
+        open.push(step, batch)
     }
 
     fn begins(&mut self, open: Open) -> Result<(), Trouble> {
         if self.open.is_some() {
             return Err(Malformed::new("a transaction begins before the one before it has ended").into());
+        }
+        // more are mostly those of the past; not in the middle of a statement, whose rows refer to them
+        if self.tables.len() >= MAX_TABLES {
+            self.tables.clear();
         }
         self.open = Some(open);
         Ok(())
@@ -305,28 +302,18 @@ impl Assembler {
             Ok(known) if known > 0 => known,
             _ => i64::from(header.timestamp) * 1_000_000,
         };
-        self.begins(Open {
-            gtid: (!is_anonymous).then_some(Gtid::Mysql(begin.source, begin.number)),
-            offset: self.place.event(),
-            commit_ts_us,
-            is_begun: false,
-            is_standalone: false,
-            is_framed: false,
-            holds: None,
-        })
+        let gtid = (!is_anonymous).then_some(Gtid::Mysql(begin.source, begin.number));
+        self.begins(Open::new(gtid, self.place.event(), commit_ts_us))
     }
 
     fn mariadb_begins(&mut self, header: &Header, body: &[u8]) -> Result<(), Trouble> {
         let begin = events::mariadb_gtid(body, header.server)?;
-        self.begins(Open {
-            gtid: Some(Gtid::Mariadb(begin.gtid)),
-            offset: self.place.event(),
-            commit_ts_us: i64::from(header.timestamp) * 1_000_000,
-            is_begun: false,
-            is_standalone: begin.is_standalone,
-            is_framed: !begin.is_standalone,
-            holds: begin.prepares.map(|_| Vec::new()),
-        })
+        let commit_ts_us = i64::from(header.timestamp) * 1_000_000;
+        let mut open = Open::new(Some(Gtid::Mariadb(begin.gtid)), self.place.event(), commit_ts_us);
+        open.is_standalone = begin.is_standalone;
+        open.is_framed = !begin.is_standalone;
+        open.is_xa = begin.prepares.is_some();
+        self.begins(open)
     }
 
     fn statement(&mut self, sql: &[u8], batch: &mut Batch) -> Result<(), Trouble> {
@@ -345,24 +332,29 @@ impl Assembler {
             }
             Statement::XaStart => {
                 open.is_framed = true;
-                open.holds.get_or_insert_default();
+                open.is_xa = true;
                 Ok(())
             }
             Statement::Commit => self.complete(batch),
-            Statement::Rollback | Statement::RollbackTo if open.is_begun => Err(Trouble::new(
-                Reason::LogNotUnderstood,
-                "a transaction that wrote to the outbox, and to a table without transactions, was rolled back: its rows were \
-                 handed over before that was known",
-                "write to the outbox in transactions of tables with transactions (InnoDB) only",
-            )),
-            Statement::Rollback => self.complete(batch),
+            Statement::Rollback => {
+                open.undo()?;
+                self.complete(batch)
+            }
+            Statement::RollbackTo => {
+                open.undo_to_savepoint(sql)?;
+                self.ends_by_itself(batch)
+            }
+            Statement::Savepoint => {
+                open.set_savepoint(sql);
+                self.ends_by_itself(batch)
+            }
             Statement::XaCommit(xid) => self.decide(&xid, true, batch),
             Statement::XaRollback(xid) => self.decide(&xid, false, batch),
             Statement::Writes => {
                 self.written_as_statement(sql)?;
                 self.ends_by_itself(batch)
             }
-            Statement::RollbackTo | Statement::Frame | Statement::Other => self.ends_by_itself(batch),
+            Statement::Frame | Statement::Other => self.ends_by_itself(batch),
         }
     }
 
@@ -397,12 +389,9 @@ impl Assembler {
             return Err(Malformed::new("a transaction ends that has not begun").into());
         };
         self.count_in(open.gtid.as_ref());
-        // committed in one phase: nothing else decides
-        for held in open.holds.take().unwrap_or_default() {
-            open.begin(batch);
-            held.hand_over(batch)?;
-        }
-        self.end(open.is_begun, batch)
+        // also one of XA that was committed in one phase: nothing else decides
+        open.hand_over(batch)?;
+        self.end(open.is_begun(), batch)
     }
 
     fn end(&mut self, is_begun: bool, batch: &mut Batch) -> Result<(), Trouble> {
@@ -432,8 +421,9 @@ impl Assembler {
         if waits.is_none() {
             self.count_in(open.gtid.as_ref());
         }
-        self.prepared.add(xid, waits, open.holds.unwrap_or_default(), before);
-        self.end(open.is_begun, batch)
+        let is_begun = open.is_begun();
+        self.prepared.add(xid, waits, open.steps, before);
+        self.end(is_begun, batch)
     }
 
     /// A prepared transaction is committed or undone.
@@ -441,6 +431,14 @@ impl Assembler {
         let Some(mut open) = self.open.take() else {
             return Err(Malformed::new("a prepared transaction is decided outside of a transaction").into());
         };
+        if open.is_xa {
+            // it was begun here, and never prepared
+            if !is_commit {
+                open.undo()?;
+            }
+            self.open = Some(open);
+            return self.complete(batch);
+        }
         let prepared = self.prepared.take(xid);
         // where GTIDs have no gaps the position waits before what is prepared, so what it has passed was published
         let has_gaps = !self.reading.by_place && matches!(open.gtid, Some(Gtid::Mysql(..)));
@@ -460,14 +458,11 @@ impl Assembler {
                 self.count_in(prepared.gtid.as_ref());
             }
             if is_commit {
-                for held in prepared.rows {
-                    open.begin(batch);
-                    held.hand_over(batch)?;
-                }
+                open.hand_over_all(prepared.steps, batch)?;
             }
         }
         self.count_in(open.gtid.as_ref());
-        self.end(open.is_begun, batch)
+        self.end(open.is_begun(), batch)
     }
 
     /// Counts a transaction among those that were read.

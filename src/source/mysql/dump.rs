@@ -142,8 +142,14 @@ pub(super) fn failure(settings: &MysqlSettings, position: Position, error: Serve
         "has purged",
         "too old",
     ];
-    let unknown =
-        ["not in the master's binlog", "more gtids than", "diverged", "alternate future", "position > file size"];
+    let unknown = [
+        "not in the master's binlog",
+        "binlog on the master is missing the gtid",
+        "more gtids than",
+        "diverged",
+        "alternate future",
+        "position > file size",
+    ];
     let reason = if says(&gone) {
         Reason::LogPurged
     } else if says(&unknown) {

@@ -111,7 +111,7 @@ fn from_server(action: &str, settings: &ConnectSettings, error: ServerError) -> 
 /// The rights that the relay needs.
 pub(super) fn grants(flavour: Flavour, user: &str) -> String {
     let monitor = match flavour {
-        Flavour::Mysql => "REPLICATION CLIENT",
+        Flavour::Mysql => "REPLICATION CLIENT, XA_RECOVER_ADMIN",
         Flavour::Mariadb => "BINLOG MONITOR",
     };
     let user = user.replace('\'', "''");

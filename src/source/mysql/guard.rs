@@ -110,6 +110,13 @@ fn judge(server: &Server, record: &PositionRecord) -> Result<Begin, (Reason, Str
     if is_same && server.end.stands_before(published) {
         return end(Reason::ServerBehind, reset(published, &server.end));
     }
+    // a crash that cost the log's end: what was committed since has the GTIDs of what was lost
+    let file = server.logs().iter().find(|(file, _)| is_same && *file == published.file);
+    if let Some((file, length)) = file
+        && *length < published.offset
+    {
+        return end(Reason::ServerBehind, shortened(file, *length, published.offset));
+    }
     if let (Gtids::Mysql(done), Some(purged)) = (&published.gtids, server.purged()) {
         let lost = purged.without(done);
         if !lost.is_empty() {
@@ -136,16 +143,13 @@ fn by_place(server: &Server, published: &BinlogPosition) -> Result<BinlogPositio
     let begin = |file: &str, offset| BinlogPosition::new(server.no_gtids(), file.to_owned(), offset);
     let mut later = server.logs().iter().skip_while(|(present, _)| present != file);
     let place = match (later.next(), later.next()) {
-        // with GTIDs the files were not asked for
-        (None, _) if server.logs().is_empty() => begin(file, *offset),
         (None, _) => {
             let oldest = server.logs().first().map_or("none", |(oldest, _)| oldest.as_str());
             let message = format!("the server no longer has file {file} of its binary log; the oldest is {oldest}");
             return Err((Reason::LogPurged, message));
         }
         (Some((_, length)), _) if length < offset => {
-            let message = format!("file {file} of the server's binary log has {length} bytes, and {offset} were read");
-            return Err((Reason::ServerBehind, message));
+            return Err((Reason::ServerBehind, shortened(file, *length, *offset)));
         }
         (Some((_, length)), Some((next, _))) if length == offset => {
             const FIRST_EVENT: u64 = 4;
@@ -160,6 +164,10 @@ fn by_place(server: &Server, published: &BinlogPosition) -> Result<BinlogPositio
     Ok(place)
 }
 
+fn shortened(file: &str, length: u64, read: u64) -> String {
+    format!("file {file} of the server's binary log has {length} bytes, and {read} were read: a crash cost its end")
+}
+
 fn reset(published: &BinlogPosition, end: &BinlogPosition) -> String {
     format!(
         "the server's log ends at {}:{}, but what is before {}:{} was published: its binary log was reset",
@@ -167,16 +175,17 @@ fn reset(published: &BinlogPosition, end: &BinlogPosition) -> String {
     )
 }
 
-/// Where the stream goes on after what stood in the tables was read.
+/// Where a stream begins that has published nothing yet from this position on. Where there are GTIDs it may come from another
+/// server, and the place in that one's files means nothing.
 ///
 /// # Errors
-/// The server has changed meanwhile: the read begins again.
+/// The server does not have what is behind it.
 pub(super) fn begin(
     server: &Server,
     settings: &MysqlSettings,
     begin: &Arc<BinlogPosition>,
 ) -> Result<Begin, SourceError> {
-    let position = Position::Binlog(Arc::clone(begin));
+    let position = Position::Binlog(Arc::new(in_own_files(server, begin)));
     let record = PositionRecord {
         version: FORMAT,
         instance: settings.instance.clone(),
@@ -186,6 +195,18 @@ pub(super) fn begin(
         verified: position,
     };
     verify(server, settings, &record)
+}
+
+/// The same transactions at a place that the server's files have: at their beginning, if they do not have this one.
+fn in_own_files(server: &Server, begin: &BinlogPosition) -> BinlogPosition {
+    const FIRST_EVENT: u64 = 4;
+    let has = |(file, length): &(String, u64)| *file == begin.file && *length >= begin.offset;
+    match server.logs().first() {
+        Some((oldest, _)) if !begin.gtids.is_empty() && server.has_gtids() && !server.logs().iter().any(has) => {
+            BinlogPosition::new(begin.gtids.clone(), oldest.clone(), FIRST_EVENT)
+        }
+        _ => begin.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -213,7 +234,9 @@ mod tests {
     fn judge(server: &str, end: &str, purged: &str, record: &PositionRecord) -> Result<String, Reason> {
         let replaced = |text: &str| text.replace('A', A).replace('B', B);
         let variables = [("server_uuid", server), ("gtid_purged", &replaced(purged)), ("gtid_mode", "ON")];
-        let server = Server::sample(Flavour::Mysql, &variables, replaced(end).parse().unwrap());
+        let end: BinlogPosition = replaced(end).parse().unwrap();
+        let logs = [("bin.000001", 999), (end.file.as_str(), end.offset)];
+        let server = Server::sample(Flavour::Mysql, &variables, end.clone()).with_logs(&logs);
         verify(&server, &settings(Flavour::Mysql), record)
             .map(|begin| begin.place.to_string())
             .map_err(|error| error.reason())
@@ -246,6 +269,40 @@ mod tests {
         ] {
             assert_eq!(judge(server, end, purged, &record), Err(reason), "{server} {end} {purged}");
         }
+    }
+
+    #[test]
+    fn a_log_that_lost_its_end_is_noticed() {
+        let record = record(SourceIdentity::Mysql { server: "one".to_owned() }, "A:1-10@bin.000003:100");
+        let judge = |server: &str, length: u64| {
+            let variables = [("server_uuid", server), ("gtid_mode", "ON")];
+            let end = "A:1-30@bin.000004:900".replace('A', A).parse().unwrap();
+            let server = Server::sample(Flavour::Mysql, &variables, end)
+                .with_logs(&[("bin.000003", length), ("bin.000004", 900)]);
+            verify(&server, &settings(Flavour::Mysql), &record).map(|_| ()).map_err(|error| error.reason())
+        };
+        assert_eq!(judge("one", 100), Ok(()));
+        assert_eq!(judge("one", 99), Err(Reason::ServerBehind));
+        // another server's files are others
+        assert_eq!(judge("two", 99), Ok(()));
+    }
+
+    #[test]
+    fn transactions_are_found_in_the_files_of_another_server() {
+        let begin = |text: &str| {
+            let place: BinlogPosition = text.replace('A', A).parse().unwrap();
+            let variables = [("server_uuid", "two"), ("gtid_mode", "ON")];
+            let end = "A:1-30@other.000002:900".replace('A', A).parse().unwrap();
+            let server = Server::sample(Flavour::Mysql, &variables, end)
+                .with_logs(&[("other.000001", 500), ("other.000002", 900)]);
+            super::begin(&server, &settings(Flavour::Mysql), &Arc::new(place))
+                .map(|begin| begin.place.to_string().replace(A, "A"))
+                .map_err(|error| error.reason())
+        };
+        assert_eq!(begin("A:1-9@bin.000007:100"), Ok("A:1-9@other.000001:4".to_owned()));
+        assert_eq!(begin("A:1-9@other.000001:501"), Ok("A:1-9@other.000001:4".to_owned()));
+        assert_eq!(begin("A:1-9@other.000002:100"), Ok("A:1-9@other.000002:100".to_owned()));
+        assert_eq!(begin("A:1-31@other.000002:100"), Err(Reason::ServerBehind));
     }
 
     #[test]

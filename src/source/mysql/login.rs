@@ -124,6 +124,10 @@ impl Login {
         }
         let body = head(greeting.capabilities, true);
         self.send(&body).await.map_err(|error| from_client("begin TLS", settings, error))?;
+        if !self.inbox.is_empty() {
+            let words = Malformed::new("bytes came before TLS had begun: somebody may be in between");
+            return Err(from_client("begin TLS", settings, words.into()));
+        }
         let plain = std::mem::replace(&mut self.socket, Box::new(tokio::io::empty()));
         self.socket = begin_tls(settings, plain).await?;
         self.is_secret = true;

@@ -64,7 +64,7 @@ use crate::config::Start;
 use crate::position::Position;
 use crate::sink::positions::PositionRecord;
 use crate::source::{self, Attached, Begun, Ready, SourceError};
-use crate::state::StatusBoard;
+use crate::state::{Reason, StatusBoard};
 
 /// Feeds events to the decoder, as a server could send them: each with its length in two bytes before it.
 #[cfg(fuzzing)]
@@ -157,7 +157,7 @@ impl source::Connector for Connector {
                     "no position is stored: if the connector has published before, stop and run this first"
                 );
             }
-            prepared::wait_for_decisions(&mut client, &settings).await?;
+            prepared::wait_for_decisions(&mut client, &settings, &server).await?;
             if settings.start == Start::Table {
                 self.lock = Some(Arc::clone(&lock));
                 let reader = TableReader::begin(&settings, (&server, &catalog), client, lock).await?;
@@ -190,8 +190,23 @@ impl Ready for Standing {
 
     async fn begin(self, record: Option<&PositionRecord>) -> Result<Begun<BinlogSource>, SourceError> {
         let Self { settings, mut client, mut server, wanted, lock, begin } = self;
+        // the lock may have been waited for while the one that held it went on publishing
+        server.see_end(&mut client, &settings).await?;
         if let Some(pending) = record.and_then(|record| guard::pending(&server, record)) {
             server.wait_for(&mut client, &settings, &pending).await?;
+        }
+        if let Some(pending) = record.and_then(|record| guard::pending(&server, record))
+            && server.waits_for_replicas()
+        {
+            return Err(SourceError::Connection {
+                reason: Reason::SourceUnreachable,
+                message: format!(
+                    "transactions {pending} were published, and {} does not count them as committed yet: it waits for a \
+                     replica to acknowledge them (semi-synchronous replication)",
+                    settings.connect.address
+                ),
+                source: None,
+            });
         }
         let begin = match (record, begin) {
             (Some(record), _) => guard::verify(&server, &settings, record)?,

@@ -15,13 +15,14 @@ pub(super) struct Place {
     offset: u64,
     /// Where the event begins that was counted last.
     event: u64,
-    /// How far the server has looked when it last said that it lives: it passes over what was read before.
-    looked: u64,
+    /// The low 32 bits of how far the server has looked in the file when it last said that it lives: it passes over what was
+    /// read before.
+    looked: Option<u32>,
 }
 
 impl Place {
     pub(super) fn new(begin: &BinlogPosition) -> Self {
-        Self { file: begin.file.clone(), offset: begin.offset, event: begin.offset, looked: 0 }
+        Self { file: begin.file.clone(), offset: begin.offset, event: begin.offset, looked: None }
     }
 
     /// Where the event begins that was counted last.
@@ -39,16 +40,18 @@ impl Place {
         BinlogPosition::new(gtids.clone(), self.file.clone(), offset)
     }
 
-    /// How far the server has looked, at the least.
-    pub(super) fn looked(&self, gtids: &Gtids) -> BinlogPosition {
-        self.position_at(gtids, self.offset.max(self.looked))
+    /// Whether the server has looked up to `end`.
+    pub(super) fn has_reached(&self, end: &BinlogPosition) -> bool {
+        let looked = self.looked.map_or(0, |low| nearest(end.offset, low));
+        let here = self.position_at(&end.gtids, self.offset.max(looked));
+        here.file == end.file && here.offset >= end.offset || end.stands_before(&here)
     }
 
     /// Moves behind an event.
     pub(super) fn count(&mut self, header: &Header) {
         self.event = self.offset;
         if matches!(header.kind, kind::HEARTBEAT | kind::HEARTBEAT_V2) {
-            self.looked = nearest(self.offset, header.end);
+            self.looked = Some(header.end);
             return;
         }
         // the one that a dump begins with stands at the file's beginning
@@ -70,7 +73,7 @@ impl Place {
         }
         file.clone_into(&mut self.file);
         self.offset = rotate.offset;
-        self.looked = 0;
+        self.looked = None;
         Ok(())
     }
 }
@@ -109,6 +112,23 @@ mod tests {
         assert_eq!(place.offset, (1 << 32) + 504);
         place.count(&header(kind::XID, 31, 535));
         assert_eq!(place.to_string(), format!("bin.000001:{}", (1_u64 << 32) + 535));
+    }
+
+    #[test]
+    fn a_server_that_passes_over_what_was_read_says_how_far_it_is() {
+        let end = |text: &str| text.parse::<BinlogPosition>().unwrap();
+        let mut place = Place::new(&BinlogPosition::new(end("@x:4").gtids, String::new(), 0));
+        assert!(!place.has_reached(&end("@bin.000002:157")));
+        place.rotate(b"\x04\0\0\0\0\0\0\0bin.000002").unwrap();
+        assert!(place.has_reached(&end("@bin.000001:999")) && !place.has_reached(&end("@bin.000002:157")));
+        place.count(&header(kind::HEARTBEAT, 39, 157));
+        assert!(place.has_reached(&end("@bin.000002:157")) && !place.has_reached(&end("@bin.000002:158")));
+        // behind 4 GiB it says the low bits alone
+        place.count(&header(kind::HEARTBEAT_V2, 39, 500));
+        assert!(
+            place.has_reached(&end("@bin.000002:4294967796")) && !place.has_reached(&end("@bin.000002:4294967797"))
+        );
+        assert!(!place.has_reached(&end("@bin.000003:4")));
     }
 
     #[test]

@@ -4,16 +4,14 @@
 //! and in any order. Until then the position says that they were not read.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-
-use bytes::Bytes;
 
 use super::client::Client;
-use super::events;
-use super::layout::{Layout, inflate};
-use super::settings::MysqlSettings;
+use super::error::{ClientError, ServerError, from_client, grants};
+use super::open::{Step, bytes_of};
+use super::server::{Server, refusal};
+use super::settings::{ConnectSettings, Flavour, MysqlSettings};
 use super::trouble::Trouble;
-use crate::change::Batch;
+use crate::finding::Finding;
 use crate::gtid::Gtid;
 use crate::position::BinlogPosition;
 use crate::source::SourceError;
@@ -22,36 +20,23 @@ use crate::state::Reason;
 /// Most that all of them may hold together.
 const MAX_BYTES: usize = 256 << 20;
 
-/// Rows of an insert, as the server sent them.
-#[derive(Debug)]
-pub(super) struct Held {
-    pub layout: Arc<Layout>,
-    pub body: Bytes,
-    pub is_v2: bool,
-    pub is_packed: bool,
-}
-
-impl Held {
-    /// Adds the rows to `batch`.
-    pub(super) fn hand_over(&self, batch: &mut Batch) -> Result<(), Trouble> {
-        let mut rows = events::rows(&self.body, self.is_v2)?;
-        let unpacked;
-        if self.is_packed {
-            unpacked = inflate(rows.rows)?;
-            rows.rows = &unpacked;
-        }
-        Ok(self.layout.insert(&rows, batch)?)
-    }
-}
-
 /// Says that reading cannot begin while transactions are prepared: their rows are in the log before it, and whether they
-/// count is said behind it.
+/// count is said behind it. To be asked after the place where reading begins.
 ///
 /// # Errors
-/// There are some.
-pub(super) async fn wait_for_decisions(client: &mut Client, settings: &MysqlSettings) -> Result<(), SourceError> {
-    // without the right to see them it is noticed when one is committed
-    let Ok(rows) = client.query("XA RECOVER").await else { return Ok(()) };
+/// There are some, or there may be.
+pub(super) async fn wait_for_decisions(
+    client: &mut Client,
+    settings: &MysqlSettings,
+    server: &Server,
+) -> Result<(), SourceError> {
+    let rows = match client.query(LIST).await {
+        Ok(rows) => rows,
+        Err(ClientError::Server(error)) => {
+            return hidden(settings, server, &error).map_or(Ok(()), |finding| refusal(&[finding]));
+        }
+        Err(error) => return Err(from_client("see prepared XA transactions", &settings.connect, error)),
+    };
     if rows.is_empty() {
         return Ok(());
     }
@@ -66,12 +51,32 @@ pub(super) async fn wait_for_decisions(client: &mut Client, settings: &MysqlSett
     })
 }
 
+const LIST: &str = "XA RECOVER";
+
+/// What is wrong if prepared transactions cannot be seen.
+pub(super) async fn finding(client: &mut Client, settings: &MysqlSettings, server: &Server) -> Option<Finding> {
+    match client.query(LIST).await {
+        Err(ClientError::Server(error)) => hidden(settings, server, &error),
+        _ => None,
+    }
+}
+
+fn hidden(settings: &MysqlSettings, server: &Server, error: &ServerError) -> Option<Finding> {
+    if server.flavour == Flavour::Mysql && server.has_gtids() {
+        // there it is noticed when one is committed, however late
+        return None;
+    }
+    let ConnectSettings { user, flavour, .. } = &settings.connect;
+    let message = format!("user \"{user}\" may not see which XA transactions are prepared: {error}");
+    Some(Finding::error(message, format!("have an administrator run: {}", grants(*flavour, user))))
+}
+
 /// A prepared transaction.
 #[derive(Debug)]
 pub(super) struct Waiting {
     /// The transaction that prepared it, where it does not count as read before the decision.
     pub gtid: Option<Gtid>,
-    pub rows: Vec<Held>,
+    pub steps: Vec<Step>,
     /// The position before it.
     before: BinlogPosition,
 }
@@ -85,9 +90,8 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Whether so many bytes more can be held.
-    pub(super) fn make_room(&mut self, bytes: usize) -> Result<(), Trouble> {
-        self.bytes += bytes;
-        if self.bytes <= MAX_BYTES {
+    pub(super) fn has_room(&self, bytes: usize) -> Result<(), Trouble> {
+        if self.bytes + bytes <= MAX_BYTES {
             return Ok(());
         }
         Err(Trouble::new(
@@ -97,20 +101,22 @@ impl Prepared {
         ))
     }
 
-    pub(super) fn add(&mut self, xid: Vec<u8>, gtid: Option<Gtid>, rows: Vec<Held>, before: BinlogPosition) {
-        self.waiting.insert(xid, Waiting { gtid, rows, before });
+    pub(super) fn add(&mut self, xid: Vec<u8>, gtid: Option<Gtid>, steps: Vec<Step>, before: BinlogPosition) {
+        self.bytes += bytes_of(&steps);
+        self.waiting.insert(xid, Waiting { gtid, steps, before });
     }
 
     /// Takes the one that is decided.
     pub(super) fn take(&mut self, xid: &[u8]) -> Option<Waiting> {
         let found = self.waiting.remove(xid)?;
-        let bytes: usize = found.rows.iter().map(|held| held.body.len()).sum();
-        self.bytes = self.bytes.saturating_sub(bytes);
+        self.bytes = self.bytes.saturating_sub(bytes_of(&found.steps));
         Some(found)
     }
 
-    /// The position that must not be passed: before the oldest, where the server's identifiers have no gaps.
+    /// The position that must not be passed: before the oldest that wrote to the outbox, where the server's identifiers have
+    /// no gaps.
     pub(super) fn holds_back(&self) -> Option<&BinlogPosition> {
-        self.waiting.values().filter(|waiting| waiting.gtid.is_none()).map(|waiting| &waiting.before).min()
+        let holds = |waiting: &&Waiting| waiting.gtid.is_none() && !waiting.steps.is_empty();
+        self.waiting.values().filter(holds).map(|waiting| &waiting.before).min()
     }
 }

@@ -113,6 +113,27 @@ fn logs_of_all_servers_become_the_same_rows() {
     }
 }
 
+/// The server died while it wrote a transaction: the next file begins without the rest of it, which was undone.
+#[test]
+fn what_was_cut_off_is_no_event() {
+    for (name, log) in LOGS {
+        let events = events(log);
+        let is = |wanted: u8| move |event: &&Bytes| Header::read(event).unwrap().kind == wanted;
+        let rows = events.iter().position(|event| is(kind::WRITE_ROWS)(&event) || is(kind::WRITE_ROWS_V1)(&event));
+        let format = events.iter().find(is(kind::FORMAT_DESCRIPTION)).unwrap();
+        let (mut assembler, mut batch) = (assembler(), Batch::default());
+        let begun = &events[..=rows.unwrap()];
+        for event in begun.iter().chain([format]).chain(&events) {
+            take(&mut assembler, event, &mut batch).unwrap_or_else(|trouble| panic!("{name}: {trouble}"));
+        }
+        let (mut whole, mut expected) = (self::assembler(), Batch::default());
+        events.iter().for_each(|event| take(&mut whole, event, &mut expected).unwrap());
+        let positions = |words: Vec<String>| words.into_iter().filter(|word| !word.starts_with("Progress")).collect();
+        let (found, expected): (Vec<String>, Vec<String>) = (positions(shown(&batch)), positions(shown(&expected)));
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
 /// Every event, cut at each of its bytes: an error, or nothing that is not in it; never a panic.
 #[test]
 fn cut_events_are_refused() {

@@ -25,11 +25,12 @@ const VARIABLES: &[&str] = &[
     "binlog_row_metadata",
     "binlog_row_value_options",
     "gtid_mode",
-    "gtid_purged",
     "log_bin",
     "log_replica_updates",
     "log_slave_updates",
     "lower_case_table_names",
+    "rpl_semi_sync_master_enabled",
+    "rpl_semi_sync_source_enabled",
     "server_id",
     "server_uuid",
     "sync_binlog",
@@ -44,7 +45,7 @@ pub(super) struct Server {
     variables: HashMap<String, String>,
     /// Where its log ends.
     pub end: BinlogPosition,
-    /// The files of its log with their lengths, oldest first; read only where the position is a place in them.
+    /// The files of its log with their lengths, oldest first.
     logs: Vec<(String, u64)>,
     /// Databases that alone are written to the log; none: all.
     only: Vec<String>,
@@ -62,7 +63,6 @@ struct Status {
     offset: u64,
     only: Vec<String>,
     except: Vec<String>,
-    gtids: String,
 }
 
 impl Server {
@@ -97,14 +97,7 @@ impl Server {
         let (logs, only, except) = (Vec::new(), Vec::new(), Vec::new());
         let mut server = Self { flavour, version, variables, end, logs, only, except };
         if server.is_on("log_bin") {
-            let status = server.status(client, settings).await?;
-            let gtids = server.gtids(client, settings, &status).await?;
-            server.end = BinlogPosition::new(gtids, status.file, status.offset);
-            server.only = status.only;
-            server.except = status.except;
-            if !server.has_gtids() {
-                server.logs = server.files(client, settings).await?;
-            }
+            server.see_end(client, settings).await?;
         }
         Ok(server)
     }
@@ -120,19 +113,33 @@ impl Server {
         const SECONDS: u32 = 25;
         let sql = format!("SELECT WAIT_FOR_EXECUTED_GTID_SET({}, {SECONDS})", literal(gtids));
         run(client, &settings.connect, "wait for transactions that are being committed", &sql).await?;
-        self.end = self.log_end(client, settings).await?;
+        self.see_end(client, settings).await
+    }
+
+    /// Looks where the log ends now, and which files it has.
+    pub(super) async fn see_end(&mut self, client: &mut Client, settings: &MysqlSettings) -> Result<(), SourceError> {
+        self.logs = self.files(client, settings).await?;
+        // before the place: what it holds is then before it
+        let gtids = self.gtids(client, settings).await?;
+        let status = self.status(client, settings).await?;
+        self.end = BinlogPosition::new(gtids, status.file, status.offset);
+        self.only = status.only;
+        self.except = status.except;
+        if self.flavour == Flavour::Mysql {
+            let purged = self.one(client, settings, "SELECT @@GLOBAL.gtid_purged").await?;
+            self.variables.insert("gtid_purged".to_owned(), purged);
+        }
         Ok(())
     }
 
-    /// Where the log ends now.
+    /// The place where the log ends now.
     pub(super) async fn log_end(
         &self,
         client: &mut Client,
         settings: &MysqlSettings,
     ) -> Result<BinlogPosition, SourceError> {
         let status = self.status(client, settings).await?;
-        let gtids = self.gtids(client, settings, &status).await?;
-        Ok(BinlogPosition::new(gtids, status.file, status.offset))
+        Ok(BinlogPosition::new(self.no_gtids(), status.file, status.offset))
     }
 
     /// Where the log ends, and what is kept out of it.
@@ -143,7 +150,7 @@ impl Server {
         let rows = run(client, &settings.connect, "see where the binary log ends", sql).await?;
         let mut row = rows.into_iter().next().map(texts).unwrap_or_default().into_iter();
         let mut next = || row.next().unwrap_or_default();
-        let (file, offset, only, except, gtids) = (next(), next(), next(), next(), next());
+        let (file, offset, only, except) = (next(), next(), next(), next());
         let list = |text: String| -> Vec<String> {
             text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
         };
@@ -154,7 +161,7 @@ impl Server {
             ));
         }
         let offset = offset.parse().map_err(|error| unreachable("the place in the binary log is no number", error));
-        Ok(Status { file, offset: offset?, only: list(only), except: list(except), gtids })
+        Ok(Status { file, offset: offset?, only: list(only), except: list(except) })
     }
 
     /// The files of the log.
@@ -167,24 +174,25 @@ impl Server {
         Ok(rows.into_iter().filter_map(file).collect())
     }
 
-    /// The identifiers that belong to the place.
-    async fn gtids(
-        &self,
-        client: &mut Client,
-        settings: &MysqlSettings,
-        status: &Status,
-    ) -> Result<Gtids, SourceError> {
+    /// The transactions that its log has, or had.
+    async fn gtids(&self, client: &mut Client, settings: &MysqlSettings) -> Result<Gtids, SourceError> {
         let not_read = |error| unreachable("the server's GTIDs cannot be read", error);
         if !self.has_gtids() {
             return Ok(self.no_gtids());
         }
-        if self.flavour == Flavour::Mysql {
-            return status.gtids.replace('\n', "").parse().map(Gtids::Mysql).map_err(not_read);
-        }
-        let sql = format!("SELECT BINLOG_GTID_POS('{}', {})", status.file.replace('\'', "''"), status.offset);
-        let rows = run(client, &settings.connect, "turn the place in the binary log into GTIDs", &sql).await?;
+        let (is_mysql, sql) = match self.flavour {
+            Flavour::Mysql => (true, "SELECT @@GLOBAL.gtid_executed"),
+            Flavour::Mariadb => (false, "SELECT @@GLOBAL.gtid_binlog_pos"),
+        };
+        let text = self.one(client, settings, sql).await?;
+        if is_mysql { text.parse().map(Gtids::Mysql) } else { text.parse().map(Gtids::Mariadb) }.map_err(not_read)
+    }
+
+    /// The one value of a query, without line feeds.
+    async fn one(&self, client: &mut Client, settings: &MysqlSettings, sql: &str) -> Result<String, SourceError> {
+        let rows = run(client, &settings.connect, "see what the binary log has", sql).await?;
         let text = rows.into_iter().next().map(texts).and_then(|row| row.into_iter().next()).unwrap_or_default();
-        text.parse().map(Gtids::Mariadb).map_err(not_read)
+        Ok(text.replace('\n', ""))
     }
 
     /// A server for tests.
@@ -221,7 +229,12 @@ impl Server {
         self.flavour == Flavour::Mariadb || self.variable("gtid_mode").eq_ignore_ascii_case("ON")
     }
 
-    /// The files of the log with their lengths, oldest first; empty where there are GTIDs.
+    /// Whether a commit waits for a replica, after it was sent to all of them.
+    pub(super) fn waits_for_replicas(&self) -> bool {
+        self.is_on("rpl_semi_sync_source_enabled") || self.is_on("rpl_semi_sync_master_enabled")
+    }
+
+    /// The files of the log with their lengths, oldest first.
     pub(super) fn logs(&self) -> &[(String, u64)] {
         &self.logs
     }

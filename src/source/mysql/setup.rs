@@ -42,7 +42,7 @@ enum Check {
 fn steps(settings: &MysqlSettings, hosts: &[String]) -> Vec<Step> {
     let user = &settings.connect.user;
     let (monitor, scope) = match settings.flavour() {
-        Flavour::Mysql => ("REPLICATION CLIENT", "PERSIST"),
+        Flavour::Mysql => ("REPLICATION CLIENT, XA_RECOVER_ADMIN", "PERSIST"),
         Flavour::Mariadb => ("BINLOG MONITOR", "GLOBAL"),
     };
     let accounts: Vec<String> = hosts.iter().map(|host| format!("{}@{}", literal(user), literal(host))).collect();

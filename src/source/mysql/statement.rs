@@ -13,6 +13,8 @@ pub(super) enum Statement {
     Rollback,
     /// A part of the transaction is undone.
     RollbackTo,
+    /// A part of the transaction may be undone up to here.
+    Savepoint,
     /// Rows follow that count only when the transaction of this identifier is committed.
     XaStart,
     /// A prepared transaction is committed.
@@ -43,7 +45,7 @@ pub(super) fn classify(sql: &[u8]) -> Statement {
         return if word("TO", words.next()) { Statement::RollbackTo } else { Statement::Rollback };
     }
     if is("SAVEPOINT") {
-        return Statement::Frame;
+        return Statement::Savepoint;
     }
     if is("XA") {
         let second = words.next();
@@ -139,7 +141,7 @@ mod tests {
             ("COMMIT", Statement::Commit),
             ("ROLLBACK", Statement::Rollback),
             ("ROLLBACK TO `a`", Statement::RollbackTo),
-            ("SAVEPOINT `a`", Statement::Frame),
+            ("SAVEPOINT `a`", Statement::Savepoint),
             ("XA START X'61',X'',1", Statement::XaStart),
             ("XA END X'61',X'',1", Statement::Frame),
             ("XA COMMIT X'61',X'62',1", Statement::XaCommit(b"\x01\0\0\0\x01ab".to_vec())),

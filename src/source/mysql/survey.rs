@@ -4,6 +4,7 @@ use super::client::{Client, run};
 use super::error::{grants, unreachable};
 use super::guard;
 use super::lock;
+use super::prepared;
 use super::server::{GTIDS_ON, Server, catalog, literal, table_findings, texts};
 use super::settings::MysqlSettings;
 use crate::finding::{Finding, Report};
@@ -95,6 +96,14 @@ impl<'a> Survey<'a> {
         guard::begin(&self.server, self.settings, position).map(|begin| Position::Binlog(Arc::new(begin.place)))
     }
 
+    /// Says that reading cannot begin at the log's end while transactions are prepared.
+    ///
+    /// # Errors
+    /// There are some, or there may be.
+    pub async fn wait_for_decisions(&mut self) -> Result<(), SourceError> {
+        prepared::wait_for_decisions(&mut self.client, self.settings, &self.server).await
+    }
+
     /// What is there, and everything that keeps the relay from working or may surprise later.
     ///
     /// # Errors
@@ -117,6 +126,9 @@ impl<'a> Survey<'a> {
         }
         let catalog = catalog(&mut self.client, settings).await?;
         for finding in table_findings(settings, &catalog) {
+            report.add(finding);
+        }
+        if let Some(finding) = prepared::finding(&mut self.client, settings, &self.server).await {
             report.add(finding);
         }
         for finding in self.warnings() {

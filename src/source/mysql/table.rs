@@ -122,7 +122,7 @@ impl TableReader {
             Flavour::Mysql => {
                 let begin = mysql_snapshot(settings, server, &mut client).await?;
                 // one that was prepared just before would be half in the snapshot
-                prepared::wait_for_decisions(&mut client, settings).await?;
+                prepared::wait_for_decisions(&mut client, settings, server).await?;
                 let end = server.log_end(&mut client, settings).await?;
                 let (wanted, span) = (settings.wanted(special(catalog)), Span { begin: &begin, end: &end });
                 let overlap = Overlap::read(settings, server, wanted, &lock, span).await?;
