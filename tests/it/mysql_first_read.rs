@@ -15,6 +15,8 @@ on_each_binlog![
     writers_are_not_blocked,
     a_standby_does_not_come_between_the_first_read_and_the_stream,
     fr_47_a_second_instance_stands_by_and_takes_over,
+    names_that_differ_in_case_are_two_instances,
+    a_standby_takes_its_leave_of_the_server,
     fr_32_default_server_ids_differ_and_a_collision_is_named,
     logins_and_tls,
 ];
@@ -259,6 +261,35 @@ fn fr_32_default_server_ids_differ_and_a_collision_is_named(kind: Kind) {
     let (a, b) = (MysqlCase::new(kind), MysqlCase::new(kind));
     let (first, second) = (a.start(), b.start());
     for number in 0..5 {
+/// MySQL's locks have names without case.
+fn names_that_differ_in_case_are_two_instances(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let (first, second) = (case.start(), Outboxd::start(&case.config().set("name", case.tag.to_uppercase())));
+    second.wait_health("streams", 20, |health| health.phase() == "streaming");
+    case.insert("A", "k", "1");
+    assert_eq!(case.consume("A", 2, 10).len(), 2, "each publishes");
+    let third = Outboxd::start(&case.config().set("name", case.tag.to_uppercase()));
+    third.wait_health("standby", 20, |health| health.reason() == "standby");
+    assert_eq!(first.health().map(|health| health.status), Some(200));
+}
+
+/// The server notes each connection that breaks off.
+fn a_standby_takes_its_leave_of_the_server(kind: Kind) {
+    let server = PrivateMysql::start(kind, &[]);
+    let case = MysqlCase::on(&server);
+    let _first = case.start();
+    let second = Outboxd::start(&case.config());
+    second.wait_health("standby", 20, |health| health.reason() == "standby");
+    let mut session = case.session();
+    let mut counted = |name: &str| -> u64 {
+        let rows = session.rows(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        String::from_utf8(rows[0][1].clone().unwrap()).unwrap().parse().unwrap()
+    };
+    let (connections, aborted) = (counted("Connections"), counted("Aborted_clients"));
+    eventually("it has come again a few times", 30, || (counted("Connections") >= connections + 6).then_some(()));
+    assert_eq!(counted("Aborted_clients"), aborted);
+}
+
         a.insert("A", "k", &number.to_string());
         b.insert("A", "k", &number.to_string());
     }
