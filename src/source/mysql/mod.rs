@@ -11,6 +11,7 @@
 
 mod assembler;
 mod auth;
+mod catalog;
 pub mod charset;
 mod client;
 pub mod decimal;

@@ -19,13 +19,14 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::catalog::{Catalog, CatalogColumn};
 use super::client::{Client, Row, TextRow, run};
 use super::error::{ClientError, from_client, refuse, unreachable};
 use super::layout::{next_serial, same_name};
 use super::lock::NamedLock;
 use super::overlap::{Overlap, Span};
 use super::prepared;
-use super::server::{Catalog, CatalogColumn, Server, quoted, quoted_name, special, texts};
+use super::server::{Server, quoted, quoted_name, special, texts};
 use super::settings::{Flavour, MysqlSettings};
 use crate::change::{Batch, Cell, Column, ColumnType, Item, Relation};
 use crate::config::{MysqlValues, TableName};
@@ -110,8 +111,8 @@ impl TableReader {
         };
         run(&mut client, &settings.connect, "set up the session", unlimited).await?;
         let mut tables = VecDeque::with_capacity(settings.tables.len());
-        for (table, columns) in catalog {
-            tables.push_back(Table::new(settings, table, columns));
+        for table in catalog {
+            tables.push_back(Table::new(settings, &table.name, &table.columns));
         }
         for table in &tables {
             // a condition that cannot be is told before anything has begun
