@@ -173,7 +173,7 @@ impl source::Connector for Connector {
                 return Ok(Attached::Tables(reader));
             }
         }
-        let wanted = settings.wanted(server::special(&catalog));
+        let wanted = settings.wanted(server::special(&catalog), &server.end);
         Ok(Attached::Stream(Standing { settings, client, server, wanted, lock, begin }))
     }
 

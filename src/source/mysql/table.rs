@@ -128,7 +128,7 @@ impl TableReader {
                 // one that was prepared just before would be half in the snapshot
                 prepared::wait_for_decisions(&mut client, settings).await?;
                 let end = server.log_end(&mut client, settings).await?;
-                let (wanted, span) = (settings.wanted(special(catalog)), Span { begin: &begin, end: &end });
+                let (wanted, span) = (settings.wanted(special(catalog), &begin), Span { begin: &begin, end: &end });
                 let overlap = Overlap::read(settings, server, wanted, &lock, span).await?;
                 (begin, overlap)
             }
