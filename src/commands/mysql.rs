@@ -21,23 +21,25 @@ pub(super) async fn check(settings: &MysqlSettings, record: Option<&PositionReco
     let looked = async {
         let mut survey = Survey::take(settings).await?;
         let found = survey.check().await?;
-        match record {
-            Some(record) => survey.judge(record)?,
-            None if settings.start == Start::Table => {
-                report.fact("position: none is stored; the relay begins with the rows that stand in the tables");
-            }
-            None => report.fact("position: none is stored; the relay begins with what is committed from then on"),
-        }
-        Ok::<_, SourceError>(found)
+        let judged = record.map_or(Ok(()), |record| survey.judge(record));
+        Ok::<_, SourceError>((found, judged))
     };
     match looked.await {
-        Ok(found) => {
-            let facts = std::mem::take(&mut report);
+        Ok((found, judged)) => {
             report.extend(found);
-            report.extend(facts);
-            if let Some(record) = record {
-                report.fact(format!("position: {}, generation {}", record.position, record.generation));
+            if let Err(error) = judged {
+                findings_of(&error).into_iter().for_each(|finding| report.add(finding));
             }
+            report.fact(match record {
+                Some(record) => format!("position: {}, generation {}", record.position, record.generation),
+                None => {
+                    let begins = match settings.start {
+                        Start::Table => "the rows that stand in the tables",
+                        Start::Now => "what is committed from then on",
+                    };
+                    format!("position: none is stored; the relay begins with {begins}")
+                }
+            });
         }
         Err(error) => findings_of(&error).into_iter().for_each(|finding| report.add(finding)),
     }

@@ -8,6 +8,9 @@ use crate::support::{Outboxd, eventually};
 on_each_binlog![
     check_finds_nothing_where_all_is_well,
     check_names_everything_that_is_wrong,
+    check_tells_all_beside_a_position_that_will_not_do,
+    a_replica_that_keeps_what_it_gets_out_of_its_log,
+    tables_without_rows_of_their_own,
     setup_prints_what_an_administrator_runs,
     setup_makes_what_the_relay_needs,
     a_new_account_needs_a_password,
@@ -57,6 +60,72 @@ fn check_names_everything_that_is_wrong(kind: Kind) {
     server.session().run(statement);
     let said = Tool::new(&config_of(&case)).run(&["check"]);
     assert!(!said.finds("binlog_row_image"), "{said:?}");
+}
+
+/// A position that the server cannot serve hides nothing else.
+fn check_tells_all_beside_a_position_that_will_not_do(kind: Kind) {
+    let server = PrivateMysql::start(kind, &["--sync-binlog=0"]);
+    let case = MysqlCase::on(&server);
+    let relay = case.start();
+    case.insert("A", "k", "1");
+    case.values_until("A", "1", 10);
+    eventually("a position", 10, || case.stored_position());
+    assert_eq!(relay.terminate(), Some(0));
+    let mut session = case.session();
+    session.run(if kind.is_mysql() { "RESET BINARY LOGS AND GTIDS" } else { "RESET MASTER" });
+    session.run("SET GLOBAL binlog_row_image = MINIMAL");
+    let said = Tool::new(&case.config()).ends(&["check"], 2);
+    for words in ["its binary log was reset", "binlog_row_image is MINIMAL", "sync_binlog is 0"] {
+        assert!(said.finds(words), "{words}: {said:?}");
+    }
+    assert!(said.stdout.contains("server: ") && said.stdout.contains("generation"), "{said:?}");
+}
+
+/// What another server sends would never be published.
+fn a_replica_that_keeps_what_it_gets_out_of_its_log(kind: Kind) {
+    let option = if kind.is_mysql() { "--log-replica-updates=OFF" } else { "--log-slave-updates=OFF" };
+    let name = option.trim_start_matches("--").trim_end_matches("=OFF").replace('-', "_");
+    let server = PrivateMysql::start(kind, &[option, "--sync-binlog=1"]);
+    let case = MysqlCase::on(&server);
+    let tool = Tool::new(&case.config());
+    let mut session = case.session();
+    let said = tool.ends(&["check"], 0);
+    assert!(!said.finds(&name), "it is no replica: {said:?}");
+    if kind.is_mysql() {
+        session.run("CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.9', SOURCE_PORT = 1 FOR CHANNEL 'c'");
+    } else {
+        session.run("CHANGE MASTER 'c' TO MASTER_HOST = '127.0.0.9', MASTER_PORT = 1, MASTER_USER = 'u'");
+        session.run("SET GLOBAL gtid_slave_pos = '7-8-9'");
+        let said = tool.ends(&["check"], 0);
+        assert!(said.finds(&format!("{name} is OFF: if the server is a replica")), "it may not be seen: {said:?}");
+        assert!(said.hint("warning", &name).contains("REPLICA MONITOR"), "{said:?}");
+        session.run("GRANT REPLICA MONITOR ON *.* TO cdc@'127.0.0.1'");
+        session.run("GRANT REPLICA MONITOR ON *.* TO cdc@'localhost'");
+    }
+    let said = tool.ends(&["check"], 2);
+    assert!(said.finds(&format!("{name} is OFF, and it is a replica (of \"127.0.0.9\")")), "{said:?}");
+    let ended = Outboxd::start(&case.config()).end(20);
+    assert!(ended.code == Some(2) && ended.stderr.contains("it is a replica"), "{}", ended.stderr);
+}
+
+/// A view has no rows in the log, and a table with old versions has too many.
+fn tables_without_rows_of_their_own(kind: Kind) {
+    let case = MysqlCase::bare(&crate::support::mysql::MysqlServer::shared(kind));
+    let mut session = case.session();
+    let columns = "(id INT PRIMARY KEY, aggregatetype VARCHAR(50), aggregateid VARCHAR(50), payload TEXT)";
+    session.run(&format!("CREATE TABLE base {columns}"));
+    session.run("CREATE VIEW outbox AS SELECT * FROM base");
+    let said = Tool::new(&case.config()).ends(&["check"], 2);
+    assert!(said.finds("is a view"), "{said:?}");
+    if kind.is_mysql() {
+        return;
+    }
+    session.run("DROP VIEW outbox");
+    session.run(&format!("CREATE TABLE outbox {columns} WITH SYSTEM VERSIONING"));
+    let said = Tool::new(&case.config()).ends(&["check"], 2);
+    assert!(said.finds("keeps old versions of its rows"), "{said:?}");
+    let ended = Outboxd::start(&case.config()).end(20);
+    assert!(ended.code == Some(2) && ended.stderr.contains("old versions"), "{}", ended.stderr);
 }
 
 fn config_of(case: &MysqlCase) -> crate::support::Config {

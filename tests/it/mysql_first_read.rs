@@ -15,6 +15,8 @@ on_each_binlog![
     writers_are_not_blocked,
     a_standby_does_not_come_between_the_first_read_and_the_stream,
     fr_47_a_second_instance_stands_by_and_takes_over,
+    names_that_differ_in_case_are_two_instances,
+    a_standby_takes_its_leave_of_the_server,
     fr_32_default_server_ids_differ_and_a_collision_is_named,
     logins_and_tls,
 ];
@@ -81,26 +83,31 @@ fn values_are_those_of_the_stream(kind: Kind) {
         "CREATE TABLE outbox (id BINARY(16) PRIMARY KEY, aggregatetype VARCHAR(255) NOT NULL, aggregateid BIGINT UNSIGNED, \
          payload JSON, dt DATETIME(3), ts TIMESTAMP(6) NULL, da DATE, t TIME(2), b1 BIT(1), b9 BIT(9), vb VARBINARY(9), \
          de DECIMAL(20,5), db DOUBLE, en ENUM('a','é'), st SET('x','y'), yr YEAR, l1 VARCHAR(20) CHARACTER SET latin1, \
-         i8 TINYINT, nn INT)",
+         i8 TINYINT, nn INT, fl FLOAT, f2 FLOAT, f3 FLOAT(7,2), d3 DOUBLE(10,3), u8 TINYINT UNSIGNED, u32 INT UNSIGNED, \
+         z INT(6) ZEROFILL, z64 BIGINT ZEROFILL, zf FLOAT ZEROFILL, zd DECIMAL(8,2) ZEROFILL, zb DOUBLE ZEROFILL)",
     );
     let headers = ["dt", "ts", "da", "t", "b1", "b9", "vb", "de", "db", "en", "st", "yr", "l1", "i8", "nn"];
+    let numbers = ["fl", "f2", "f3", "d3", "u8", "u32", "z", "z64", "zf", "zd", "zb"];
+    let headers = [headers.as_slice(), &numbers].concat();
     let insert = |id: &str| {
         format!(
             "INSERT INTO outbox VALUES (x'{id}00', {}, 18446744073709551615, '{{\"b\": [1.50, \"é\"], \"a\": null}}', \
              '2024-01-02 03:04:05.678', '2024-01-02 03:04:05.678901', '1969-12-31', '-12:34:56.78', 1, b'100000001', \
-             x'0001ff', -12.34000, 1.5e15, 'é', 'x,y', 2024, 'für 5€', -7, NULL)",
+             x'0001ff', -12.34000, 1.5e15, 'é', 'x,y', 2024, 'für 5€', -7, NULL, 16777216, -1.1, 12345.67, 1.5, 255, \
+             4294967295, 42, 18446744073709551615, 0.1, 1.5, 2.5)",
             quote(&case.kind("A"))
         )
     };
     session.run("SET time_zone = '+05:00'");
     session.run(&insert("ff0000000000000000000000000001"));
-    let config = from_table(&case).set("record.headers", headers.to_vec()).set("outbox.columns.id-format", "uuid");
+    let config = from_table(&case).set("record.headers", headers).set("outbox.columns.id-format", "uuid");
     let relay = Outboxd::start(&config);
     relay.ready();
     session.run(&insert("ff0000000000000000000000000002"));
     let records = case.consume("A", 2, 20);
     assert_eq!((&records[0].key, &records[0].value), (&records[1].key, &records[1].value));
     assert_eq!(records[0].headers[1..], records[1].headers[1..]);
+    assert_eq!(["fl", "f2", "zf", "z"].map(|name| records[0].header_text(name)), ["1.6777216E7", "-1.1", "0.1", "42"]);
     assert_eq!(records[0].header_text("id"), "ff000000-0000-0000-0000-000000000100");
     assert_eq!(records[1].header_text("id"), "ff000000-0000-0000-0000-000000000200");
 }
@@ -252,6 +259,35 @@ fn fr_47_a_second_instance_stands_by_and_takes_over(kind: Kind) {
     second.wait_health("standby again", 20, |health| health.reason() == "standby");
     case.insert("A", "k", "4");
     assert_eq!(without_repeats(case.values_until("A", "4", 20)), ["1", "2", "3", "4"]);
+}
+
+/// MySQL's locks have names without case.
+fn names_that_differ_in_case_are_two_instances(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let (first, second) = (case.start(), Outboxd::start(&case.config().set("name", case.tag.to_uppercase())));
+    second.wait_health("streams", 20, |health| health.phase() == "streaming");
+    case.insert("A", "k", "1");
+    assert_eq!(case.consume("A", 2, 10).len(), 2, "each publishes");
+    let third = Outboxd::start(&case.config().set("name", case.tag.to_uppercase()));
+    third.wait_health("standby", 20, |health| health.reason() == "standby");
+    assert_eq!(first.health().map(|health| health.status), Some(200));
+}
+
+/// The server notes each connection that breaks off.
+fn a_standby_takes_its_leave_of_the_server(kind: Kind) {
+    let server = PrivateMysql::start(kind, &[]);
+    let case = MysqlCase::on(&server);
+    let _first = case.start();
+    let second = Outboxd::start(&case.config());
+    second.wait_health("standby", 20, |health| health.reason() == "standby");
+    let mut session = case.session();
+    let mut counted = |name: &str| -> u64 {
+        let rows = session.rows(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        String::from_utf8(rows[0][1].clone().unwrap()).unwrap().parse().unwrap()
+    };
+    let (connections, aborted) = (counted("Connections"), counted("Aborted_clients"));
+    eventually("it has come again a few times", 30, || (counted("Connections") >= connections + 6).then_some(()));
+    assert_eq!(counted("Aborted_clients"), aborted);
 }
 
 /// Two instances on one server do not disturb each other, unless they are told to have one number.

@@ -13,6 +13,9 @@ on_each_binlog![
     fr_34_partial_row_image_is_terminal,
     fr_39_replace_and_upsert_are_no_events,
     statement_format_on_the_outbox_is_terminal,
+    statements_that_write_in_other_words_are_terminal,
+    files_that_are_loaded_elsewhere_are_passed_over,
+    row_images_that_hold_all_of_an_insert,
     rotation_and_restart_of_the_server,
     a_row_longer_than_a_packet,
     settings_are_refused_all_at_once,
@@ -166,6 +169,75 @@ fn statement_format_on_the_outbox_is_terminal(kind: Kind) {
     );
     let ready = relay.wait_terminal(&["statement_logged"], 20).json;
     assert!(ready["detail"].as_str().unwrap().contains(".outbox"), "{ready}");
+}
+
+/// What stands before INSERT, and a table that is made of a query.
+fn statements_that_write_in_other_words_are_terminal(kind: Kind) {
+    let insert = "INSERT INTO outbox (id, aggregatetype) VALUES ('1', 'A')";
+    let mut statements = vec![
+        "DROP TABLE outbox".to_owned() + "; CREATE TABLE outbox AS SELECT '1' AS id, 'A' AS aggregatetype",
+        format!("/* in a comment */ (SELECT 1); {insert}"),
+    ];
+    if !kind.is_mysql() {
+        statements.push(format!("SET STATEMENT max_statement_time = 5 FOR {insert}"));
+        statements.push(format!("ANALYZE FORMAT=JSON {insert}"));
+    }
+    for statement in statements {
+        let case = MysqlCase::new(kind);
+        let relay = case.start();
+        let mut session = case.session();
+        session.run("SET SESSION binlog_format = STATEMENT");
+        session.run("CREATE TABLE archive AS SELECT * FROM outbox");
+        session.run("DELETE FROM outbox WHERE id IN (SELECT id FROM archive)");
+        session.run(&format!("GRANT SELECT, INSERT ON {}.outbox TO cdc@localhost", case.tag));
+        case.insert("A", "k", "fine");
+        case.values_until("A", "fine", 10);
+        for sql in statement.split("; ") {
+            session.run(sql);
+        }
+        let ready = relay.wait_terminal(&["statement_logged"], 20).json;
+        assert!(ready["detail"].as_str().unwrap().contains(".outbox"), "{statement}: {ready}");
+    }
+}
+
+/// A statement that loads a file has the file in the log, in pieces.
+fn files_that_are_loaded_elsewhere_are_passed_over(kind: Kind) {
+    let case = MysqlCase::new(kind);
+    let relay = case.start();
+    let file = case.server.dir.join(format!("{}.txt", case.tag));
+    std::fs::write(&file, (0..40_000).map(|n| format!("{n}\tlong enough\n")).collect::<String>()).unwrap();
+    let mut session = case.session();
+    session.run("CREATE TABLE other (a INT PRIMARY KEY, b TEXT)");
+    session.run("CREATE TABLE plain (a INT PRIMARY KEY, b TEXT) ENGINE = MyISAM");
+    session.run("INSERT INTO plain VALUES (0, '')");
+    session.run("SET SESSION binlog_format = STATEMENT");
+    session.run(&format!("LOAD DATA INFILE '{}' INTO TABLE other", file.display()));
+    // its first row is there already
+    assert!(session.try_run(&format!("LOAD DATA INFILE '{}' INTO TABLE plain", file.display())).is_err());
+    assert_eq!(session.value("SELECT COUNT(*) FROM other"), "40000");
+    case.insert("A", "k", "last");
+    assert_eq!(case.values_until("A", "last", 20), ["last"]);
+    assert_eq!(relay.health().map(|health| health.status), Some(200));
+    std::fs::remove_file(&file).unwrap();
+}
+
+/// MariaDB's FULL_NODUP leaves out what an update did not change.
+fn row_images_that_hold_all_of_an_insert(kind: Kind) {
+    if kind != Kind::Mariadb11 {
+        return;
+    }
+    let server = PrivateMysql::start(kind, &["--binlog-row-image=FULL_NODUP"]);
+    let case = MysqlCase::on(&server);
+    let relay = case.start();
+    let mut session = case.session();
+    case.insert("A", "k", "1");
+    session.run("UPDATE outbox SET type = 'changed'");
+    session.run("REPLACE INTO outbox SELECT id, aggregatetype, aggregateid, 'again', payload FROM outbox");
+    session.run(&format!("INSERT INTO outbox (aggregatetype, payload) VALUES ({}, '2')", quote(&case.kind("A"))));
+    session.run("DELETE FROM outbox");
+    case.insert("A", "k", "last");
+    assert_eq!(case.values_until("A", "last", 20), ["1", "2", "last"]);
+    assert_eq!(relay.metric("outbox_events_dropped_total{reason=\"update\"}"), Some(2.0));
 }
 
 /// New files, a restart in good order, and a crash.

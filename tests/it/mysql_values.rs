@@ -10,6 +10,9 @@ on_each_binlog![
     fr_36_zero_and_partial_dates,
     columns_change_while_running,
     types_of_mariadb_are_text,
+    a_type_of_mariadb_that_comes_later_is_text,
+    text_behind_columns_without_text,
+    text_that_is_none_has_its_row_named,
 ];
 
 /// Numbers that look random and are the same in each run.
@@ -82,10 +85,33 @@ fn json_is_the_servers_own_text(kind: Kind) {
             .to_owned(),
     );
     if kind.is_mysql() {
+        session.run(
+            "CREATE TABLE source AS SELECT CAST('ab' AS BINARY(4)) AS b, CAST(x'00ff' AS BINARY) AS vb, \
+             CAST('2024-01-02 03:04:05.678901' AS DATETIME(6)) AS dt, CAST('-12:34:56.789' AS TIME(3)) AS ti",
+        );
+        session.run(
+            "ALTER TABLE source ADD tb TINYBLOB, ADD bl BLOB, ADD mb MEDIUMBLOB, ADD lb LONGBLOB, ADD bt BIT(9), ADD b1 BIT(1), \
+             ADD ts TIMESTAMP(2) NULL, ADD yr YEAR, ADD en ENUM('x'), ADD st SET('x','y'), ADD fl FLOAT, ADD de DECIMAL(9,4)",
+        );
+        session.run(
+            "UPDATE source SET tb = 'ab', bl = REPEAT('ab', 100), mb = 'ab', lb = '', bt = b'100000001', b1 = 1, \
+             ts = '2024-01-02 03:04:05.67', yr = 2024, en = 'x', st = 'x,y', fl = 1.1, de = -0.5",
+        );
+        session.run("SET @bytes = CAST('ab' AS BINARY)");
         values.push(
             "JSON_OBJECT('bin', CAST(x'00ff10' AS BINARY), 'bit', b'101', 'blob', CAST('{\"a\":1}' AS JSON))"
                 .to_owned(),
         );
+        values.push(
+            "JSON_ARRAY(CAST('ab' AS BINARY), @bytes, x'6162', UNHEX('6162'), _binary'ab', CONVERT('ab' USING binary))"
+                .to_owned(),
+        );
+        for column in ["b", "vb", "dt", "ti", "tb", "bl", "mb", "lb", "bt", "b1", "ts", "yr", "en", "st", "fl", "de"] {
+            values.push(format!("(SELECT JSON_OBJECT('k', {column}) FROM source)"));
+            values.push(format!("JSON_ARRAY((SELECT {column} FROM source))"));
+        }
+        values.push("(SELECT JSON_ARRAYAGG(vb) FROM source)".to_owned());
+        values.push("(SELECT JSON_OBJECT('k', MAX(b), 'c', CONCAT(MAX(vb), 'x')) FROM source)".to_owned());
     }
     for value in &values {
         session.run(&format!("INSERT INTO outbox (aggregatetype, payload) VALUES ({kind_text}, {value})"));
@@ -245,4 +271,75 @@ fn types_of_mariadb_are_text(kind: Kind) {
         .map(|row| row.into_iter().map(|cell| cell.map(|text| String::from_utf8(text).unwrap())).collect())
         .collect();
     assert_eq!(header_rows(&records, &headers), wanted);
+}
+
+/// The catalogue is asked again where the table is changed, and only there.
+fn a_type_of_mariadb_that_comes_later_is_text(kind: Kind) {
+    if kind.is_mysql() {
+        return;
+    }
+    let case = bare(kind);
+    let relay = with_columns(&case, "u BINARY(16), i6 VARCHAR(50)", &["u", "i6"]);
+    let mut session = case.session();
+    let insert =
+        |u: &str| format!("INSERT INTO outbox (aggregatetype, u, i6) VALUES ({}, {u}, '::1')", quote(&case.kind("A")));
+    session.run(&insert("x'00112233445566778899aabbccddeeff'"));
+    case.consume("A", 1, 10);
+    let mut elsewhere = case.server.session();
+    elsewhere.run(&format!("CREATE DATABASE {}_other", case.tag));
+    elsewhere.run(&format!("USE {}_other", case.tag));
+    elsewhere.run("CREATE TABLE outbox (a INT)");
+    elsewhere.run("ALTER TABLE outbox ADD b INT");
+    session.run("FLUSH TABLES");
+    session.run(&insert("x'00112233445566778899aabbccddeeff'"));
+    case.consume("A", 2, 10);
+    assert_eq!(relay.metric("outbox_source_reconnects_total"), Some(0.0), "{}", relay.stderr());
+    session.run("ALTER TABLE outbox MODIFY u UUID, MODIFY i6 INET6");
+    session.run(&insert("'00112233-4455-6677-8899-aabbccddee00'"));
+    let records = case.kafka.consume_until(&case.topic("A"), 20, |records| {
+        records.last().is_some_and(|record| record.header_text("id") == "3")
+    });
+    let texts = header_rows(&records, &["u", "i6"]).pop().unwrap();
+    assert_eq!(texts, [Some("00112233-4455-6677-8899-aabbccddee00".to_owned()), Some("::1".to_owned())]);
+    relay.ready();
+    assert_eq!(relay.metric("outbox_source_reconnects_total"), Some(1.0), "{}", relay.stderr());
+    session.run(&format!("DROP DATABASE {}_other", case.tag));
+}
+
+/// MariaDB counts a geometry among the columns that have a collation, MySQL does not.
+fn text_behind_columns_without_text(kind: Kind) {
+    let vector = if kind == Kind::Mariadb10 { "BLOB" } else { "VECTOR(2)" };
+    for (one, other) in [("latin1", "utf8mb4"), ("utf8mb4", "latin1")] {
+        let case = bare(kind);
+        let definitions = format!(
+            "a VARCHAR(20) CHARACTER SET {one}, g POINT, b VARCHAR(20) CHARACTER SET {other}, v {vector}, \
+             c TEXT CHARACTER SET {other}, d CHAR(20) CHARACTER SET {other}, g2 GEOMETRY, e ENUM('für 5€') CHARACTER SET {one}, \
+             f VARBINARY(20), h TEXT CHARACTER SET {one}"
+        );
+        let headers = ["a", "b", "c", "d", "e", "h"];
+        let _relay = with_columns(&case, &definitions, &headers);
+        let text = "für 5€";
+        case.session().run(&format!(
+            "INSERT INTO outbox (aggregatetype, a, g, b, c, d, e, h) VALUES ({}, '{text}', POINT(1, 2), '{text}', '{text}', \
+             '{text}', '{text}', '{text}')",
+            quote(&case.kind("A"))
+        ));
+        let rows = header_rows(&case.consume("A", 1, 10), &headers);
+        assert_eq!(rows, [vec![Some(text.to_owned()); headers.len()]]);
+    }
+}
+
+/// The servers take half of a character where they cannot know better.
+fn text_that_is_none_has_its_row_named(kind: Kind) {
+    let case = bare(kind);
+    let relay = with_columns(&case, "c VARCHAR(9) CHARACTER SET ucs2", &["c"]);
+    let insert = |c: &str| {
+        case.session().run(&format!("INSERT INTO outbox (aggregatetype, c) VALUES ({}, {c})", quote(&case.kind("A"))));
+    };
+    insert("'fine'");
+    assert_eq!(case.consume("A", 1, 10)[0].header_text("c"), "fine");
+    insert("x'D800'");
+    let ready = relay.wait_terminal(&["row_error"], 20).json;
+    let detail = ready["detail"].as_str().unwrap();
+    assert!(detail.contains("column \"c\" of the row with id \"2\" of table"), "{ready}");
 }

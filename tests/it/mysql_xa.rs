@@ -8,6 +8,7 @@ use crate::support::mysql::{Kind, MysqlCase, PrivateMysql};
 
 on_each_binlog![
     xa_counts_when_it_is_committed,
+    xa_of_every_format,
     xa_survives_kill_9_between_prepare_and_commit,
     xa_interleaved_survives_kill_9,
     xa_prepared_outlives_the_server,
@@ -65,6 +66,34 @@ fn xa_counts_when_it_is_committed(kind: Kind) {
     xa.one_phase("one phase");
     case.insert("A", "k", "last");
     let wanted = ["between", "second", "first", "one phase", "last"];
+    assert_eq!(case.values_until("A", "last", 10), wanted);
+}
+
+/// MySQL logs the format's number with all its bits where it decides, and with the lower 32 where it prepares.
+fn xa_of_every_format(kind: Kind) {
+    let server = PrivateMysql::start(kind, &[]);
+    let case = MysqlCase::on(&server);
+    let _relay = case.start();
+    let formats: &[u64] =
+        if kind.is_mysql() { &[0, 1 << 31, u32::MAX.into(), (1 << 32) + 5] } else { &[0, (1 << 31) - 1] };
+    let mut wanted = Vec::new();
+    for format in formats {
+        let xid = |name: &str| format!("'{}','{name}',{format}", case.tag);
+        for (name, verb) in [("kept", "COMMIT"), ("undone", "ROLLBACK")] {
+            let payload = format!("{name} {format}");
+            let mut session = case.session();
+            session.run(&format!("XA START {}", xid(name)));
+            session.run(&case.insert_sql("A", "k", &payload));
+            session.run(&format!("XA END {}", xid(name)));
+            session.run(&format!("XA PREPARE {}", xid(name)));
+            session.run(&format!("XA {verb} {}", xid(name)));
+            if verb == "COMMIT" {
+                wanted.push(payload);
+            }
+        }
+    }
+    case.insert("A", "k", "last");
+    wanted.push("last".to_owned());
     assert_eq!(case.values_until("A", "last", 10), wanted);
 }
 

@@ -18,7 +18,7 @@ use super::open::{Open, Rows, Step};
 use super::payload::Payload;
 use super::place::Place;
 use super::prepared::Prepared;
-use super::statement::{Statement, classify, mentions};
+use super::statement::{Statement, classify, names};
 use super::table_map::{table_map, table_name};
 use super::trouble::{Trouble, pass_over};
 use super::wire::Malformed;
@@ -194,16 +194,16 @@ impl Assembler {
             kind::XA_PREPARE => self.prepare(body, batch),
             kind::QUERY => {
                 let query = events::query(body)?;
-                self.statement(query.sql, batch)
+                self.statement(query.schema, query.sql, batch)
             }
             kind::MARIADB_QUERY_COMPRESSED => {
                 let query = events::query(body)?;
                 let sql = inflate(query.sql)?;
-                self.statement(&sql, batch)
+                self.statement(query.schema, &sql, batch)
             }
             kind::EXECUTE_LOAD_QUERY => {
                 let query = events::execute_load_query(body)?;
-                self.statement(query.sql, batch)
+                self.statement(query.schema, query.sql, batch)
             }
             kind::TRANSACTION_PAYLOAD => {
                 self.payload = Some(Payload::open(body)?);
@@ -238,7 +238,8 @@ impl Assembler {
             self.tables.insert(name.id, Table::Other);
             return Ok(());
         };
-        let layout = Layout::new(&outbox.schema, &outbox.table, table_map(body)?, &self.wanted).map_err(|problem| {
+        let map = table_map(body, self.wanted.flavour)?;
+        let layout = Layout::new(&outbox.schema, &outbox.table, map, &self.wanted).map_err(|problem| {
             Trouble::new(
                 Reason::LogNotUnderstood,
                 format!("table \"{schema}.{table}\" {problem}"),
@@ -316,8 +317,8 @@ impl Assembler {
         self.begins(open)
     }
 
-    fn statement(&mut self, sql: &[u8], batch: &mut Batch) -> Result<(), Trouble> {
-        let statement = classify(sql);
+    fn statement(&mut self, schema: &[u8], sql: &[u8], batch: &mut Batch) -> Result<(), Trouble> {
+        let statement = classify(sql)?;
         let Some(open) = &mut self.open else {
             return Err(Trouble::new(
                 Reason::LogNotUnderstood,
@@ -350,9 +351,13 @@ impl Assembler {
             }
             Statement::XaCommit(xid) => self.decide(&xid, true, batch),
             Statement::XaRollback(xid) => self.decide(&xid, false, batch),
-            Statement::Writes => {
-                self.written_as_statement(sql)?;
+            Statement::Writes(part) => {
+                self.written_as_statement(schema, part)?;
                 self.ends_by_itself(batch)
+            }
+            Statement::Defines => {
+                self.ends_by_itself(batch)?;
+                self.wanted.hold_behind(sql, schema, &self.outboxes, &self.place.position(&self.gtids))
             }
             Statement::Frame | Statement::Other => self.ends_by_itself(batch),
         }
@@ -367,8 +372,8 @@ impl Assembler {
     }
 
     /// Rows of a statement are not in the log.
-    fn written_as_statement(&self, sql: &[u8]) -> Result<(), Trouble> {
-        match self.outboxes.iter().find(|outbox| mentions(sql, &outbox.table)) {
+    fn written_as_statement(&self, schema: &[u8], sql: &[u8]) -> Result<(), Trouble> {
+        match self.outboxes.iter().find(|outbox| names(sql, schema, outbox)) {
             None => Ok(()),
             Some(outbox) => Err(Trouble::new(
                 Reason::StatementLogged,

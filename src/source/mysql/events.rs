@@ -22,6 +22,8 @@ pub(super) mod kind {
     pub(crate) const STOP: u8 = 3;
     pub(crate) const ROTATE: u8 = 4;
     pub(crate) const INTVAR: u8 = 5;
+    pub(crate) const APPEND_BLOCK: u8 = 9;
+    pub(crate) const DELETE_FILE: u8 = 11;
     pub(crate) const RAND: u8 = 13;
     pub(crate) const USER_VAR: u8 = 14;
     pub(crate) const FORMAT_DESCRIPTION: u8 = 15;

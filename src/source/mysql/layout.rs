@@ -5,24 +5,58 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::events::Rows;
+use super::settings::Flavour;
+use super::statement::names;
 use super::table_map::{MappedColumn, TableMap, column_type as t};
+use super::trouble::Trouble;
 use super::value::{Decoder, Form, Shape};
 use super::wire::{Malformed, Reader, bit};
 use crate::change::{Batch, Cell, Column, Relation};
 use crate::config::{MysqlValues, TableName};
+use crate::position::BinlogPosition;
 use bytes::Bytes;
 
 /// What is wanted of the outbox tables.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
+    /// Who writes the log.
+    pub flavour: Flavour,
     /// Columns, as they are configured.
     pub columns: Vec<String>,
+    /// The one of them with the event's id.
+    pub id: String,
     /// The column whose sixteen bytes are a UUID, if there is one.
     pub uuid: Option<String>,
     /// Whose form values have.
     pub values: MysqlValues,
     /// Columns whose type the log does not tell.
     pub special: Vec<Special>,
+    /// Where the log ended when those were read.
+    pub known_at: Option<BinlogPosition>,
+}
+
+impl Wanted {
+    /// Says that the columns have to be asked for again behind a definition that the log has at `place`. MySQL's log tells
+    /// all of them.
+    pub(super) fn hold_behind(
+        &self,
+        sql: &[u8],
+        schema: &[u8],
+        outboxes: &[TableName],
+        place: &BinlogPosition,
+    ) -> Result<(), Trouble> {
+        let is_older = self.known_at.as_ref().is_some_and(|known_at| known_at.stands_before(place));
+        if self.flavour == Flavour::Mysql || !is_older {
+            return Ok(());
+        }
+        match outboxes.iter().find(|outbox| names(sql, schema, outbox)) {
+            None => Ok(()),
+            Some(outbox) => Err(Trouble::passing(format!(
+                "table \"{}\" was defined anew: the server is asked for its columns again",
+                outbox.plain()
+            ))),
+        }
+    }
 }
 
 /// A column whose type the log does not tell.
@@ -48,6 +82,8 @@ pub(super) struct Layout {
     columns: Vec<Slot>,
     /// How many cells a row hands over.
     wanted: usize,
+    /// Which of them is the event's id.
+    id: Option<usize>,
 }
 
 /// One column of the table.
@@ -65,6 +101,8 @@ pub(super) enum RowProblem {
     Malformed(Malformed),
     /// The session wrote some columns only, and this one is not among them.
     Partial(String),
+    /// A column holds what is no text of its character set.
+    Text { table: String, id: String, column: String, error: Malformed },
 }
 
 impl From<Malformed> for RowProblem {
@@ -100,10 +138,11 @@ impl Layout {
             };
             columns.push(Slot { shape, read });
         }
+        let id = described.iter().position(|column| column.name == wanted.id);
         let wanted = described.len();
         let relation =
             Relation { serial: next_serial(), schema: schema.to_owned(), table: table.to_owned(), columns: described };
-        Ok(Self { relation: Arc::new(relation), columns, wanted })
+        Ok(Self { relation: Arc::new(relation), columns, wanted, id })
     }
 
     /// Adds the rows of an insert to `batch`.
@@ -119,7 +158,11 @@ impl Layout {
         let mut cells = Vec::new();
         let mut row_count = 0_usize;
         while !reader.is_empty() {
+            let before = reader.rest().len();
             self.row(rows.present, present, &mut reader, &mut body, &mut cells)?;
+            if reader.rest().len() == before {
+                return Err(Malformed::new("rows have no bytes, and some are left behind them").into());
+            }
             row_count += 1;
         }
         let body = Bytes::from(body);
@@ -143,6 +186,7 @@ impl Layout {
         cells.resize(first + self.wanted, Cell::Null);
         let nulls = reader.take(present_count.div_ceil(8))?;
         let mut ordinal = 0;
+        let mut no_text = None;
         for (index, column) in self.columns.iter().enumerate() {
             if !bit(present, index) {
                 if let Some((cell, _)) = &column.read {
@@ -159,7 +203,15 @@ impl Layout {
             let raw = column.shape.take(reader)?;
             let Some((cell, decoder)) = &column.read else { continue };
             let begin = body.len();
-            let form = decoder.append(raw, body)?;
+            let form = match decoder.append(raw, body) {
+                Ok(form) => form,
+                // the row is named by its id, which may stand behind
+                Err(error) if matches!(decoder, Decoder::Text(_)) => {
+                    no_text.get_or_insert((*cell, error));
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             let range = begin..body.len();
             if let Some(slot) = cells.get_mut(first + cell) {
                 *slot = match form {
@@ -168,7 +220,33 @@ impl Layout {
                 };
             }
         }
-        Ok(())
+        match no_text {
+            None => Ok(()),
+            Some((column, error)) => {
+                let id = self.id.and_then(|id| cells.get(first + id));
+                Err(RowProblem::Text {
+                    table: format!("{}.{}", self.relation.schema, self.relation.table),
+                    id: id.map_or_else(|| "?".to_owned(), |id| shown(id, body)),
+                    column: self.relation.columns.get(column).map(|column| column.name.clone()).unwrap_or_default(),
+                    error,
+                })
+            }
+        }
+    }
+}
+
+/// A cell for a message: text as it is, bytes in hexadecimal digits.
+fn shown(cell: &Cell, body: &[u8]) -> String {
+    match cell {
+        Cell::Null => "?".to_owned(),
+        Cell::Text(range) => {
+            let text = String::from_utf8_lossy(body.get(range.clone()).unwrap_or_default());
+            format!("\"{}\"", text.escape_debug())
+        }
+        Cell::Binary(range) => {
+            let bytes = body.get(range.clone()).unwrap_or_default();
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        }
     }
 }
 
@@ -220,5 +298,45 @@ pub(super) fn inflate(compressed: &[u8]) -> Result<Vec<u8>, Malformed> {
         Ok(count) if u64::try_from(count) == Ok(length) => Ok(plain),
         Ok(count) => Err(Malformed(format!("a compressed event has {count} bytes where {length} were said"))),
         Err(error) => Err(Malformed(format!("a compressed event cannot be unpacked: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(columns: Vec<MappedColumn>) -> Layout {
+        let wanted =
+            Wanted { columns: vec!["id".to_owned(), "a".to_owned()], id: "id".to_owned(), ..Wanted::default() };
+        Layout::new("s", "t", TableMap { columns, has_names: true }, &wanted).unwrap()
+    }
+
+    fn insert(layout: &Layout, rows: &[u8]) -> Result<(), RowProblem> {
+        let column_count = layout.columns.len();
+        layout.insert(&Rows { column_count, present: &[0xFF][..column_count.min(1)], rows }, &mut Batch::default())
+    }
+
+    #[test]
+    fn rows_without_bytes_have_an_end() {
+        assert!(matches!(insert(&layout(Vec::new()), &[0]), Err(RowProblem::Malformed(_))));
+        assert_eq!(insert(&layout(Vec::new()), &[]), Ok(()));
+    }
+
+    /// Whether its id stands before or behind it.
+    #[test]
+    fn a_row_whose_text_is_none_has_a_name() {
+        const UTF8MB4: u64 = 45;
+        let text = |name: &str| MappedColumn {
+            kind: t::VARCHAR,
+            meta: 40,
+            name: name.to_owned(),
+            collation: UTF8MB4,
+            ..MappedColumn::default()
+        };
+        for (columns, row) in [(["id", "a"], b"\0\x01x\x02a\xff"), (["a", "id"], b"\0\x02a\xff\x01x")] {
+            let problem = insert(&layout(columns.map(text).to_vec()), row).unwrap_err();
+            let RowProblem::Text { table, id, column, .. } = problem else { panic!("{problem:?}") };
+            assert_eq!([table.as_str(), &id, &column], ["s.t", "\"x\"", "a"]);
+        }
     }
 }

@@ -97,15 +97,22 @@ impl Drop for NamedLock {
     }
 }
 
-/// Locks are the server's, so the name says whose it is.
+/// Locks are the server's, so the name says whose it is. To MySQL names that differ in case are one, and so are those
+/// whose characters it does not have in its own catalogue; two instances must not exclude each other by that.
 pub(super) fn name(instance: &str) -> String {
+    const READABLE: usize = 20;
     let name = format!("outboxd.{instance}");
-    if name.len() <= MAX_NAME {
+    let is_plain = instance.bytes().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase());
+    if is_plain && name.len() <= MAX_NAME {
         return name;
     }
     let hash = ring::digest::digest(&ring::digest::SHA256, instance.as_bytes());
     let hex: String = hash.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("outboxd.{hex}")
+    if is_plain {
+        return format!("outboxd.{hex}");
+    }
+    let readable = instance.chars().filter(char::is_ascii_graphic).take(READABLE).collect::<String>();
+    format!("outboxd.{}.{hex}", readable.to_ascii_lowercase())
 }
 
 fn lost(why: &str) -> SourceError {
@@ -133,5 +140,23 @@ async fn keep(mut client: Client, name: String, held: Arc<Mutex<Instant>>, sende
         };
         sender.send_replace(Some(why));
         return;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_locks_differ_whatever_the_server_makes_of_case() {
+        assert_eq!(name("shop-2"), "outboxd.shop-2");
+        assert_eq!(name(&"a".repeat(60)).len(), 8 + 32);
+        let names = ["shop", "Shop", "SHOP", "shöp", "SHÖP", "shop ", "\u{1F600}", "\u{1F601}"].map(name);
+        for (index, one) in names.iter().enumerate() {
+            assert!(one.len() <= MAX_NAME && one.bytes().all(|byte| !byte.is_ascii_uppercase()), "{one}");
+            assert!(!names.iter().take(index).any(|other| other == one), "{one}");
+        }
+        assert!(name("Shop").starts_with("outboxd.shop."));
+        assert!(name(&"Ä".repeat(30)).len() <= MAX_NAME);
     }
 }

@@ -11,6 +11,7 @@
 
 mod assembler;
 mod auth;
+mod catalog;
 pub mod charset;
 mod client;
 pub mod decimal;
@@ -146,7 +147,14 @@ impl source::Connector for Connector {
         let kept = self.lock.take().filter(|lock| lock.check().is_ok());
         let lock = match kept {
             Some(lock) => lock,
-            None => Arc::new(NamedLock::acquire(&settings).await?),
+            None => match NamedLock::acquire(&settings).await {
+                Ok(lock) => Arc::new(lock),
+                Err(error) => {
+                    // a standby comes again and again, and the server notes who goes without a word
+                    client.close().await;
+                    return Err(error);
+                }
+            },
         };
         let begin = if self.tables_were_read { self.behind_tables.get().cloned() } else { None };
         if record.is_none() && begin.is_none() {
@@ -165,7 +173,7 @@ impl source::Connector for Connector {
                 return Ok(Attached::Tables(reader));
             }
         }
-        let wanted = settings.wanted(server::special(&catalog));
+        let wanted = settings.wanted(server::special(&catalog), &server.end);
         Ok(Attached::Stream(Standing { settings, client, server, wanted, lock, begin }))
     }
 

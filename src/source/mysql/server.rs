@@ -2,13 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::charset;
+pub(super) use super::catalog::{catalog, special, table_findings};
 use super::client::{Client, TextRow, run};
 use super::error::{grants, refuse};
-use super::layout::{Special, SpecialKind};
 use super::settings::{Flavour, MysqlSettings};
-use crate::change::ColumnType;
-use crate::config::{MysqlValues, Start, TableName};
+use crate::config::{Start, TableName};
 use crate::finding::Finding;
 use crate::gtid::{Gtids, MariadbGtids, MysqlGtids};
 use crate::position::BinlogPosition;
@@ -34,6 +32,7 @@ const VARIABLES: &[&str] = &[
     "server_id",
     "server_uuid",
     "sync_binlog",
+    "wsrep_on",
 ];
 
 /// A server as it was when it was asked.
@@ -51,6 +50,8 @@ pub(super) struct Server {
     only: Vec<String>,
     /// Databases that are left out of the log.
     except: Vec<String>,
+    /// Of whom it takes changes that it leaves out of its log.
+    unlogged: Unlogged,
 }
 
 /// How GTIDs are switched on.
@@ -95,9 +96,12 @@ impl Server {
         let version = client.version.clone();
         let end = BinlogPosition::new(Gtids::Mysql(MysqlGtids::default()), String::new(), 0);
         let (logs, only, except) = (Vec::new(), Vec::new(), Vec::new());
-        let mut server = Self { flavour, version, variables, end, logs, only, except };
+        let mut server = Self { flavour, version, variables, end, logs, only, except, unlogged: Unlogged::Nothing };
         if server.is_on("log_bin") {
             server.see_end(client, settings).await?;
+            if !server.logs_what_it_replicates() {
+                server.unlogged = unlogged(client, settings, flavour).await?;
+            }
         }
         Ok(server)
     }
@@ -200,7 +204,8 @@ impl Server {
     pub(super) fn sample(flavour: Flavour, variables: &[(&str, &str)], end: BinlogPosition) -> Self {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let (logs, only, except) = (Vec::new(), Vec::new(), Vec::new());
-        Self { flavour, version: "9.0".to_owned(), variables, end, logs, only, except }
+        let unlogged = Unlogged::Nothing;
+        Self { flavour, version: "9.0".to_owned(), variables, end, logs, only, except, unlogged }
     }
 
     /// The same with these files.
@@ -215,6 +220,22 @@ impl Server {
 
     fn is_on(&self, name: &str) -> bool {
         matches!(self.variable(name).to_ascii_uppercase().as_str(), "ON" | "1")
+    }
+
+    /// Whether changes that come from another server are in the log too.
+    fn logs_what_it_replicates(&self) -> bool {
+        // the first name is the newer one
+        ["log_replica_updates", "log_slave_updates"].iter().any(|name| self.is_on(name))
+    }
+
+    /// The name that the variable has here.
+    pub(super) fn replica_updates(&self) -> &'static str {
+        if self.variable("log_replica_updates").is_empty() { "log_slave_updates" } else { "log_replica_updates" }
+    }
+
+    /// Whether it may take changes from another server that are not in its log, as far as this user may see.
+    pub(super) fn may_hide_changes(&self) -> bool {
+        self.unlogged == Unlogged::Unknown
     }
 
     /// Major and minor version.
@@ -289,8 +310,8 @@ impl Server {
         let wanted = [("binlog_format", "ROW"), ("binlog_row_image", "FULL"), ("binlog_row_metadata", "FULL")];
         for (name, value) in wanted {
             let present = self.variable(name);
-            // a server without the variable has no other way
-            if present.is_empty() || present.eq_ignore_ascii_case(value) {
+            // a server without the variable has no other way; inserts are whole in MariaDB's FULL_NODUP too
+            if ["", value, "FULL_NODUP"].iter().any(|fits| present.eq_ignore_ascii_case(fits)) {
                 continue;
             }
             let scope = if self.flavour == Flavour::Mysql { "PERSIST" } else { "GLOBAL" };
@@ -306,6 +327,20 @@ impl Server {
             );
             error(message, format!("set the option to \"now\", or {GTIDS_ON}"));
         }
+        let is_galera = self.is_on("wsrep_on") && !self.logs_what_it_replicates();
+        let other = match &self.unlogged {
+            Unlogged::Source(source) => Some(format!("it is a replica ({source})")),
+            _ if is_galera => Some("it is a node of a Galera cluster".to_owned()),
+            _ => None,
+        };
+        if let Some(other) = other {
+            let name = self.replica_updates();
+            let message = format!("{name} is OFF, and {other}: what other servers send is not in its binary log");
+            error(
+                message,
+                format!("set {name} in the server's configuration file, and restart it; or read from the other server"),
+            );
+        }
         for table in &settings.tables {
             let in_list = |list: &[String]| list.contains(&table.schema);
             if in_list(&self.except) || (!self.only.is_empty() && !in_list(&self.only)) {
@@ -315,6 +350,45 @@ impl Server {
         }
         findings
     }
+}
+
+/// What a server does that does not log what it replicates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unlogged {
+    /// It is no replica.
+    Nothing,
+    /// It is one of this server.
+    Source(String),
+    /// It was one, and the user may not see whether it still is.
+    Unknown,
+}
+
+/// Looks for servers that this one replicates.
+async fn unlogged(client: &mut Client, settings: &MysqlSettings, flavour: Flavour) -> Result<Unlogged, SourceError> {
+    let sources = match flavour {
+        // the names of columns are those of each version
+        Flavour::Mysql => client.query("SHOW REPLICA STATUS").await.ok(),
+        Flavour::Mariadb => client.query("SHOW ALL SLAVES STATUS").await.ok(),
+    };
+    if let Some(sources) = sources {
+        // in front: the state, and the host; of MariaDB the name and the SQL thread's state before them
+        let host = if flavour == Flavour::Mysql { 1 } else { 3 };
+        let source = sources.into_iter().next().map(|row| texts(row).into_iter().nth(host).unwrap_or_default());
+        return Ok(source.map_or(Unlogged::Nothing, |host| Unlogged::Source(format!("of \"{host}\""))));
+    }
+    if flavour == Flavour::Mysql {
+        return Ok(Unlogged::Unknown);
+    }
+    // what MariaDB tells anybody: replicas that run, and whether there was one
+    let action = "see whether it is a replica";
+    let rows = run(client, &settings.connect, action, "SHOW GLOBAL STATUS LIKE 'Slaves_running'").await?;
+    let running = rows.into_iter().next().and_then(|row| texts(row).into_iter().nth(1));
+    if running.is_some_and(|running| running != "0") {
+        return Ok(Unlogged::Source("its threads run".to_owned()));
+    }
+    let rows = run(client, &settings.connect, action, "SELECT @@GLOBAL.gtid_slave_pos").await?;
+    let was_one = rows.into_iter().flat_map(texts).any(|applied| !applied.is_empty());
+    Ok(if was_one { Unlogged::Unknown } else { Unlogged::Nothing })
 }
 
 /// A row's texts; NULL is empty.
@@ -327,157 +401,6 @@ pub(super) fn texts(row: TextRow) -> Vec<String> {
 /// A text as an SQL literal.
 pub(super) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
-}
-
-/// The outbox tables with their columns; none: there is no such table, or it cannot be seen.
-pub(super) type Catalog = Vec<(TableName, Vec<CatalogColumn>)>;
-
-/// Reads the outbox tables' columns.
-pub(super) async fn catalog(client: &mut Client, settings: &MysqlSettings) -> Result<Catalog, SourceError> {
-    let mut catalog = Vec::with_capacity(settings.tables.len());
-    for table in &settings.tables {
-        catalog.push((table.clone(), columns(client, settings, table).await?));
-    }
-    Ok(catalog)
-}
-
-/// Columns whose type the log does not tell: it has their bytes alone.
-pub(super) fn special(catalog: &Catalog) -> Vec<Special> {
-    let mut found = Vec::new();
-    for (table, columns) in catalog {
-        for column in columns {
-            let kind = match column.kind.as_str() {
-                "uuid" => SpecialKind::Uuid,
-                "inet6" => SpecialKind::Inet6,
-                "inet4" => SpecialKind::Inet4,
-                _ => continue,
-            };
-            found.push(Special { table: table.clone(), column: column.name.clone(), kind });
-        }
-    }
-    found
-}
-
-/// What is wrong with the outbox tables.
-pub(super) fn table_findings(settings: &MysqlSettings, catalog: &Catalog) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for (table, columns) in catalog {
-        if columns.is_empty() {
-            let hint = format!(
-                "make it, correct option \"outbox.tables\", or have an administrator run: GRANT SELECT ON {} TO …;",
-                quoted(table)
-            );
-            let message = format!(
-                "table \"{}\" does not exist, or user \"{}\" may not read it",
-                table.plain(),
-                settings.connect.user
-            );
-            findings.push(Finding::error(message, hint));
-            continue;
-        }
-        for wanted in settings.columns.iter().chain(&settings.optional_columns) {
-            let found = columns.iter().find(|column| super::layout::same_name(&column.name, wanted));
-            let is_needed = settings.columns.contains(wanted);
-            let message = match found {
-                None if is_needed => format!("table \"{}\" has no column \"{wanted}\"", table.plain()),
-                None => continue,
-                Some(column) => match column.problem() {
-                    Some(problem) => format!("column \"{wanted}\" of table \"{}\" {problem}", table.plain()),
-                    None => continue,
-                },
-            };
-            let hint = "change the table, or the column's option in [outbox.columns] or \"record.headers\"";
-            findings.push(Finding::error(message, hint));
-        }
-    }
-    findings
-}
-
-/// A column as the catalogue has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CatalogColumn {
-    pub name: String,
-    /// Name of the type alone, such as `varchar`.
-    pub kind: String,
-    /// The type with length and sign, such as `binary(16)`.
-    pub full: String,
-    /// Digits of a second.
-    digits: u8,
-    /// Number of the collation; 0: none.
-    pub collation: u64,
-    collation_name: String,
-}
-
-impl CatalogColumn {
-    /// What its values mean: the same as in the log.
-    pub(super) fn meaning(&self, values: MysqlValues) -> ColumnType {
-        let is_unsigned = self.full.contains("unsigned");
-        match self.kind.as_str() {
-            "tinyint" => ColumnType::Int16,
-            "smallint" if !is_unsigned => ColumnType::Int16,
-            "smallint" | "mediumint" | "year" => ColumnType::Int32,
-            "int" if !is_unsigned => ColumnType::Int32,
-            "int" | "bigint" => ColumnType::Int64,
-            "float" => ColumnType::Float32,
-            "double" => ColumnType::Float64,
-            "decimal" => ColumnType::Numeric,
-            "date" => ColumnType::Date,
-            "datetime" => ColumnType::Timestamp(self.digits),
-            "timestamp" => ColumnType::TimestampTz(self.digits),
-            "bit" if self.full == "bit(1)" => ColumnType::Bool,
-            "bit" if values == MysqlValues::Debezium => ColumnType::Bits,
-            "bit" | "binary" | "varbinary" | "tinyblob" | "blob" | "mediumblob" | "longblob" => ColumnType::Bytes,
-            "time" if values == MysqlValues::Debezium => ColumnType::Time(6),
-            "json" => ColumnType::Json,
-            "uuid" => ColumnType::Uuid,
-            _ => ColumnType::Text,
-        }
-    }
-
-    /// Why its values cannot be read.
-    fn problem(&self) -> Option<String> {
-        let spatial = ["geometry", "point", "linestring", "polygon", "geometrycollection", "geomcollection"];
-        if spatial.contains(&self.kind.as_str()) || self.kind.starts_with("multi") || self.kind == "vector" {
-            return Some(format!("has type {}, which has no text", self.kind));
-        }
-        let number = u16::try_from(self.collation).ok();
-        let is_known = self.collation == 0 || number.and_then(charset::decoder).is_some();
-        (!is_known).then(|| {
-            format!("has collation {}, whose character set is not available here: use utf8mb4", self.collation_name)
-        })
-    }
-}
-
-/// The columns of a table, in their order; none: there is no such table, or it cannot be seen.
-async fn columns(
-    client: &mut Client,
-    settings: &MysqlSettings,
-    table: &TableName,
-) -> Result<Vec<CatalogColumn>, SourceError> {
-    let sql = format!(
-        "SELECT c.COLUMN_NAME, c.DATA_TYPE, COALESCE(l.ID, 0), COALESCE(c.COLLATION_NAME, ''), c.COLUMN_TYPE, \
-         COALESCE(c.DATETIME_PRECISION, 0) \
-         FROM information_schema.COLUMNS c LEFT JOIN information_schema.COLLATIONS l ON l.COLLATION_NAME = c.COLLATION_NAME \
-         WHERE c.TABLE_SCHEMA = {} AND c.TABLE_NAME = {} ORDER BY c.ORDINAL_POSITION",
-        literal(&table.schema),
-        literal(&table.table)
-    );
-    let rows = run(client, &settings.connect, "read the outbox table's columns", &sql).await?;
-    let column = |row: TextRow| {
-        let mut texts = texts(row).into_iter();
-        let mut next = || texts.next().unwrap_or_default();
-        let (name, kind, collation, collation_name) = (next(), next(), next(), next());
-        let (full, digits) = (next(), next());
-        CatalogColumn {
-            name,
-            kind: kind.to_ascii_lowercase(),
-            full: full.to_ascii_lowercase(),
-            digits: digits.parse().unwrap_or_default(),
-            collation: collation.parse().unwrap_or_default(),
-            collation_name,
-        }
-    };
-    Ok(rows.into_iter().map(column).collect())
 }
 
 /// A table's name for SQL.

@@ -7,14 +7,16 @@ use super::layout::{Special, Wanted};
 use super::url::{self, Address, UrlError};
 use crate::config::secret::Secret;
 use crate::config::{Config, IdFormat, MysqlConfig, MysqlValues, Start, TableName, names};
+use crate::position::BinlogPosition;
 use crate::source::SourceError;
 use crate::source::password::{from_command, from_file};
 use crate::tls::TlsSettings;
 
 /// Which of the two it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flavour {
     /// MySQL, or a server that says it is.
+    #[default]
     Mysql,
     /// MariaDB.
     Mariadb,
@@ -157,10 +159,17 @@ impl MysqlSettings {
         })
     }
 
-    /// The columns that are read.
-    pub(super) fn wanted(&self, special: Vec<Special>) -> Wanted {
-        let columns = self.columns.iter().chain(&self.optional_columns).cloned().collect();
-        Wanted { columns, uuid: self.uuid_column.clone(), values: self.values, special }
+    /// The columns that are read; those whose type the log does not tell were read when it ended at `known_at`.
+    pub(super) fn wanted(&self, special: Vec<Special>, known_at: &BinlogPosition) -> Wanted {
+        Wanted {
+            flavour: self.flavour(),
+            columns: self.columns.iter().chain(&self.optional_columns).cloned().collect(),
+            id: self.id_column.clone(),
+            uuid: self.uuid_column.clone(),
+            values: self.values,
+            special,
+            known_at: Some(known_at.clone()),
+        }
     }
 
     /// Which of the two kinds of server it is.

@@ -143,6 +143,10 @@ impl BinlogSource {
 
     /// What the log holds cannot be passed over.
     fn terminal(&self, trouble: &Trouble) -> SourceError {
+        if trouble.passes {
+            let (reason, message) = (trouble.reason, trouble.message.clone());
+            return SourceError::Connection { reason, message, source: None };
+        }
         SourceError::Terminal(Box::new(Terminal {
             reason: trouble.reason,
             message: format!("{} (at {} of the binary log)", trouble.message, self.assembler.place()),

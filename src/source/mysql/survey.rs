@@ -6,7 +6,7 @@ use super::guard;
 use super::lock;
 use super::prepared;
 use super::server::{GTIDS_ON, Server, catalog, literal, table_findings, texts};
-use super::settings::MysqlSettings;
+use super::settings::{Flavour, MysqlSettings};
 use crate::finding::{Finding, Report};
 use crate::gtid::Gtids;
 use crate::position::{BinlogPosition, Position};
@@ -176,6 +176,20 @@ impl<'a> Survey<'a> {
                     server.variable("gtid_mode")
                 ),
                 GTIDS_ON,
+            ));
+        }
+        if server.may_hide_changes() {
+            let name = server.replica_updates();
+            findings.push(Finding::warning(
+                format!("{name} is OFF: if the server is a replica, what other servers send is not in its binary log"),
+                format!(
+                    "set {name} in the server's configuration file, and restart it; whether it is a replica shows to a user \
+                     with the right {}",
+                    match server.flavour {
+                        Flavour::Mysql => "REPLICATION CLIENT",
+                        Flavour::Mariadb => "REPLICA MONITOR",
+                    }
+                ),
             ));
         }
         let kept = server.variable("binlog_expire_logs_seconds").parse::<u64>().unwrap_or_default();

@@ -19,13 +19,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::time::Instant;
 use tracing::info;
 
+use super::catalog::{Catalog, CatalogColumn};
 use super::client::{Client, Row, TextRow, run};
+use super::double;
 use super::error::{ClientError, from_client, refuse, unreachable};
 use super::layout::{next_serial, same_name};
 use super::lock::NamedLock;
 use super::overlap::{Overlap, Span};
 use super::prepared;
-use super::server::{Catalog, CatalogColumn, Server, quoted, quoted_name, special, texts};
+use super::server::{Server, quoted, quoted_name, special, texts};
 use super::settings::{Flavour, MysqlSettings};
 use crate::change::{Batch, Cell, Column, ColumnType, Item, Relation};
 use crate::config::{MysqlValues, TableName};
@@ -63,6 +65,8 @@ enum Change {
     Moment,
     /// A year as a number, the year zero too.
     Year,
+    /// A FLOAT with all the digits that it needs, and no more.
+    Float,
 }
 
 /// A table that is to be read, or is being read.
@@ -110,8 +114,8 @@ impl TableReader {
         };
         run(&mut client, &settings.connect, "set up the session", unlimited).await?;
         let mut tables = VecDeque::with_capacity(settings.tables.len());
-        for (table, columns) in catalog {
-            tables.push_back(Table::new(settings, table, columns));
+        for table in catalog {
+            tables.push_back(Table::new(settings, &table.name, &table.columns));
         }
         for table in &tables {
             // a condition that cannot be is told before anything has begun
@@ -124,7 +128,7 @@ impl TableReader {
                 // one that was prepared just before would be half in the snapshot
                 prepared::wait_for_decisions(&mut client, settings, server).await?;
                 let end = server.log_end(&mut client, settings).await?;
-                let (wanted, span) = (settings.wanted(special(catalog)), Span { begin: &begin, end: &end });
+                let (wanted, span) = (settings.wanted(special(catalog), &begin), Span { begin: &begin, end: &end });
                 let overlap = Overlap::read(settings, server, wanted, &lock, span).await?;
                 (begin, overlap)
             }
@@ -311,7 +315,7 @@ impl Table {
             Change::Uuid => Column { kind: ColumnType::Uuid, ..column },
             _ => column,
         });
-        let list: Vec<String> = found.iter().map(|(_, column)| quoted_name(&column.name)).collect();
+        let list: Vec<String> = found.iter().map(|(_, column)| expression(column)).collect();
         let mut sql = format!("SELECT {} FROM {}", list.join(", "), quoted(table));
         if let Some(condition) = &settings.start_where {
             sql.push_str(&format!(" WHERE ({condition}\n)"));
@@ -344,6 +348,7 @@ impl Table {
                 Change::ReversedBits => body.extend(text.iter().rev()),
                 Change::Year if text.as_ref() == b"0000" => body.put_u8(b'0'),
                 Change::None | Change::Binary | Change::Year => body.extend_from_slice(text),
+                Change::Float => float(text, &mut body),
                 Change::Bool => body.put_u8(if text.iter().all(|byte| *byte == 0) { b'f' } else { b't' }),
                 Change::Uuid => body.extend_from_slice(super::value::uuid_text(text).as_bytes()),
                 Change::Moment => {
@@ -362,8 +367,20 @@ impl Table {
     }
 }
 
+/// What is selected of a column, so that a number is shown as it is, not as its definition says.
+fn expression(column: &CatalogColumn) -> String {
+    let name = quoted_name(&column.name);
+    match column.kind.as_str() {
+        // with six digits, or with those of FLOAT(7,2)
+        "float" | "double" => format!("{name} * 1e0"),
+        _ if column.full.contains("zerofill") => format!("{name} + 0"),
+        _ => name,
+    }
+}
+
 fn change(column: &CatalogColumn, is_uuid: bool, values: MysqlValues) -> Change {
     match column.meaning(values) {
+        ColumnType::Float32 => Change::Float,
         ColumnType::Bool => Change::Bool,
         ColumnType::TimestampTz(_) => Change::Moment,
         ColumnType::Bytes if is_uuid && column.full == "binary(16)" => Change::Uuid,
@@ -371,6 +388,18 @@ fn change(column: &CatalogColumn, is_uuid: bool, values: MysqlValues) -> Change 
         ColumnType::Int32 if values == MysqlValues::Debezium && column.full.starts_with("year") => Change::Year,
         ColumnType::Bytes => Change::Binary,
         _ => Change::None,
+    }
+}
+
+/// The server shows the number that a FLOAT is among the DOUBLEs.
+fn float(text: &[u8], body: &mut BytesMut) {
+    match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+        Some(value) => {
+            let mut shown = Vec::new();
+            double::write_float(value, &mut shown);
+            body.extend_from_slice(&shown);
+        }
+        None => body.extend_from_slice(text),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Names, signs, character sets and the words of ENUM and SET are in it only with `binlog_row_metadata = FULL`.
 
+use super::settings::Flavour;
 use super::wire::{Malformed, Reader, bit};
 
 /// Numbers of the column types (MySQL source, `field_types.h`).
@@ -93,8 +94,8 @@ pub(super) struct TableMap {
     pub has_names: bool,
 }
 
-/// Reads all of the event.
-pub(super) fn table_map(body: &[u8]) -> Result<TableMap, Malformed> {
+/// Reads all of the event, which one of the two kinds of server wrote.
+pub(super) fn table_map(body: &[u8], flavour: Flavour) -> Result<TableMap, Malformed> {
     let mut reader = Reader::new(body);
     name(&mut reader)?;
     let count = reader.length()?;
@@ -108,10 +109,14 @@ pub(super) fn table_map(body: &[u8]) -> Result<TableMap, Malformed> {
         columns.push(MappedColumn { kind, meta, ..MappedColumn::default() });
     }
     let mut map = TableMap { columns, has_names: false };
+    let has_collation = match flavour {
+        Flavour::Mysql => mysql_has_collation,
+        Flavour::Mariadb => mariadb_has_collation,
+    };
     while !reader.is_empty() {
         let field = reader.u8()?;
         let value = reader.lenenc_bytes()?;
-        map.optional(field, value)?;
+        map.optional(field, value, has_collation)?;
     }
     Ok(map)
 }
@@ -192,13 +197,23 @@ fn is_text(column: &MappedColumn) -> bool {
     )
 }
 
+/// Whether MySQL counts a column among those with a collation.
+fn mysql_has_collation(column: &MappedColumn) -> bool {
+    is_text(column) || column.kind == t::VECTOR
+}
+
+/// The same for MariaDB, to which a geometry is a BLOB, and a vector a VARBINARY.
+fn mariadb_has_collation(column: &MappedColumn) -> bool {
+    is_text(column) || column.kind == t::GEOMETRY
+}
+
 fn is_words(column: &MappedColumn) -> bool {
     matches!(column.kind, t::ENUM | t::SET)
 }
 
 impl TableMap {
     /// One field of the optional metadata.
-    fn optional(&mut self, field: u8, value: &[u8]) -> Result<(), Malformed> {
+    fn optional(&mut self, field: u8, value: &[u8], has_collation: fn(&MappedColumn) -> bool) -> Result<(), Malformed> {
         let mut reader = Reader::new(value);
         match field {
             1 => {
@@ -207,8 +222,8 @@ impl TableMap {
                     column.is_unsigned = bit(value, index / 8 * 8 + 7 - index % 8);
                 }
             }
-            2 => self.default_collation(&mut reader, is_text)?,
-            3 => self.collations(&mut reader, is_text)?,
+            2 => self.default_collation(&mut reader, has_collation)?,
+            3 => self.collations(&mut reader, has_collation)?,
             4 => {
                 for column in &mut self.columns {
                     let name = std::str::from_utf8(reader.lenenc_bytes()?);
@@ -273,10 +288,30 @@ mod tests {
         assert!(real_type(99, &mut Reader::new(&[])).is_err());
     }
 
+    /// VARCHAR in latin1, a spatial column, VARCHAR in utf8mb4: what the servers wrote of their collations.
+    #[test]
+    fn each_server_counts_collations_in_its_own_way() {
+        let read = |flavour, kind: u8, field: &[u8]| {
+            let mut body = b"\x01\0\0\0\0\0\x01\0\x01a\0\x01b\0\x03".to_vec();
+            body.extend_from_slice(&[t::VARCHAR, kind, t::VARCHAR, 5, 9, 0, 4, 36, 0, 7]);
+            body.extend_from_slice(field);
+            let map = table_map(&body, flavour).unwrap();
+            map.columns.iter().map(|column| column.collation).collect::<Vec<_>>()
+        };
+        for (flavour, kind, field, wanted) in [
+            (Flavour::Mysql, t::GEOMETRY, [3, 2, 8, 45].as_slice(), [8, 0, 45]),
+            (Flavour::Mysql, t::VECTOR, &[3, 3, 8, 63, 45], [8, 63, 45]),
+            (Flavour::Mariadb, t::GEOMETRY, &[3, 3, 8, 63, 45], [8, 63, 45]),
+            (Flavour::Mariadb, t::GEOMETRY, &[2, 5, 63, 0, 8, 2, 45], [8, 63, 45]),
+        ] {
+            assert_eq!(read(flavour, kind, field), wanted, "{flavour:?} {field:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(body: Vec<u8>) {
-            let _ = (table_name(&body), table_map(&body));
+            let _ = (table_name(&body), table_map(&body, Flavour::Mysql), table_map(&body, Flavour::Mariadb));
         }
     }
 }

@@ -15,11 +15,18 @@ pub(super) struct Trouble {
     pub message: String,
     /// What to do about it.
     pub hint: &'static str,
+    /// Whether it is enough to connect anew.
+    pub passes: bool,
 }
 
 impl Trouble {
     pub(super) fn new(reason: Reason, message: impl Into<String>, hint: &'static str) -> Self {
-        Self { reason, message: message.into(), hint }
+        Self { reason, message: message.into(), hint, passes: false }
+    }
+
+    /// A new connection mends it.
+    pub(super) fn passing(message: impl Into<String>) -> Self {
+        Self { passes: true, ..Self::new(Reason::SourceUnreachable, message, "") }
     }
 }
 
@@ -40,6 +47,8 @@ pub(super) fn pass_over(header: &Header) -> Result<(), Trouble> {
         | kind::RAND
         | kind::USER_VAR
         | kind::FORMAT_DESCRIPTION
+        | kind::APPEND_BLOCK
+        | kind::DELETE_FILE
         | kind::BEGIN_LOAD_QUERY
         | kind::HEARTBEAT
         | kind::HEARTBEAT_V2
@@ -75,6 +84,13 @@ impl From<RowProblem> for Trouble {
     fn from(problem: RowProblem) -> Self {
         match problem {
             RowProblem::Malformed(malformed) => malformed.into(),
+            RowProblem::Text { table, id, column, error } => Self::new(
+                Reason::RowError,
+                format!(
+                    "column \"{column}\" of the row with id {id} of table \"{table}\" holds no text of its character set: {error}"
+                ),
+                "have the application write this event again, with text, and go on with outboxd resume --from now",
+            ),
             RowProblem::Partial(column) => Self::new(
                 Reason::RowError,
                 format!(
