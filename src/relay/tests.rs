@@ -182,6 +182,8 @@ struct ScriptedSink {
     picks: VecDeque<prop::sample::Index>,
     capacity: usize,
     committing: Option<Position>,
+    /// What one record takes of the window; all are alike.
+    bytes: u64,
     /// Records after which the broker is gone.
     dies_after: Option<usize>,
     blocked: Option<Blocked>,
@@ -207,8 +209,7 @@ impl ScriptedSink {
         let pick = self.picks.pop_front()?;
         let ordinal = self.outstanding.remove(pick.index(self.outstanding.len()));
         log.push(Seen::Acknowledged(ordinal));
-        let bytes = crate::record::window_bytes(Some(b"T"), Some(b"T"));
-        into.acks.push(Ack { ordinal, records: 1, bytes });
+        into.acks.push(Ack { ordinal, records: 1, bytes: self.bytes });
         Some(Ok(()))
     }
 }
@@ -224,7 +225,7 @@ impl Sink for ScriptedSink {
 
     async fn close(&mut self, _: Duration) {}
 
-    fn enqueue(&mut self, _: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
+    fn enqueue(&mut self, record: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
         if self.blocked.is_some() {
             return Ok(Enqueued::Blocked);
         }
@@ -232,6 +233,7 @@ impl Sink for ScriptedSink {
             return Ok(Enqueued::Full);
         }
         self.outstanding.push(ordinal);
+        self.bytes = record.window_bytes();
         self.log.lock().unwrap().push(Seen::Enqueued(ordinal));
         Ok(Enqueued::Queued)
     }
@@ -298,6 +300,7 @@ async fn run_from(start: Option<PositionRecord>, reads: Vec<Read>, change: impl 
         picks: VecDeque::new(),
         capacity: usize::MAX,
         committing: None,
+        bytes: 0,
         dies_after: None,
         blocked: None,
     };
