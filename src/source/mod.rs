@@ -4,6 +4,7 @@ pub mod mysql;
 mod password;
 pub mod postgres;
 pub mod setup;
+mod tcp;
 
 use std::future::Future;
 use std::time::Duration;

@@ -15,6 +15,7 @@ on_each_version!(
     fr_04_broker_slow,
     fr_05_stream_dead,
     fr_05_stream_idle,
+    silent_while_attaching,
     fr_06_publication_newer_than_slot,
     fr_07_no_primary_key,
     fr_47_standby,
@@ -172,6 +173,24 @@ fn fr_05_stream_idle(version: Version) {
         case.slot().unwrap().active_pid == Some(walsender) && relay.health().is_some_and(|health| health.status == 200)
     });
     assert_eq!(relay.metric("outbox_source_reconnects_total").unwrap_or(0.0), 0.0);
+}
+
+/// Proves that a server that lets us in and then does not answer is given up and tried again, red.
+fn silent_while_attaching(version: Version) {
+    let server = PrivateServer::start(version, "");
+    let case = Case::on(&server, &Kafka::shared());
+    case.db.run(&base_table("outbox"));
+    let blocker = case.db.session();
+    // whoever reads the catalogue waits for this
+    blocker.run("BEGIN; LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE");
+    let config =
+        case.config().set("source.postgres.silence-timeout", "2s").set("source.postgres.connect-timeout", "1s");
+    let relay = Outboxd::start(&config);
+    relay.wait_reason("source_silent", 15);
+    blocker.run("ROLLBACK");
+    relay.ready();
+    case.insert("A", "1", "at last");
+    case.consume("A", 1, 20);
 }
 
 /// Proves that a slot older than the publication is a state of its own: terminal, the slot is kept and the row before

@@ -27,6 +27,7 @@ mod inspect;
 mod login;
 mod newcomers;
 mod password;
+mod patience;
 pub mod pgoutput;
 mod reader;
 mod relations;
@@ -108,7 +109,12 @@ impl source::Connector for Connector {
         board: &StatusBoard,
     ) -> Result<Attached<Self>, SourceError> {
         let Self { walsender_pid, tables_were_read, .. } = *self;
-        match attach(&self.settings, Past { record, walsender_pid, tables_were_read }, board).await? {
+        let past = Past { record, walsender_pid, tables_were_read };
+        let attached = tokio::select! {
+            attached = attach(&self.settings, past, board) => attached,
+            overdue = patience::overdue(&self.settings, board) => Err(overdue),
+        };
+        match attached? {
             Begin::Stream(attachment) => {
                 self.walsender_pid = Some(attachment.client.backend_pid());
                 Ok(Attached::Stream(Slot { settings: Arc::clone(&attachment.settings), attachment }))
