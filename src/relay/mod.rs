@@ -46,7 +46,7 @@ const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
 /// How the relay ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A stop was asked for.
+    /// A stop was asked for, or nobody takes records any more.
     Stopped,
     /// What is configured cannot work: lines of what is wrong, and of what to do.
     Refused {
@@ -250,6 +250,10 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 Next::Retry
             }
             SinkError::Configuration { message, hint } => self.refuse(Reason::Configuration, message, hint),
+            SinkError::Closed { message } => {
+                info!("{message}");
+                Next::Leave(Outcome::Stopped)
+            }
             SinkError::Refused { reason, message, hint } => {
                 self.reporter.failed(reason);
                 self.terminal(reason, message, hint, None)

@@ -183,7 +183,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             }
             // a refusal says nothing against the records before it; any other end of the sink's session means that
             // nothing more will be acknowledged
-            End::Sink(SinkError::Restart { .. } | SinkError::Configuration { .. }) => {
+            End::Sink(SinkError::Restart { .. } | SinkError::Configuration { .. } | SinkError::Closed { .. }) => {
                 self.source.close().await;
                 end
             }
@@ -431,7 +431,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         }
         let stalled = self.window.records() > 0 && self.last_acknowledged.elapsed() >= RED_AFTER;
         if !self.sink.is_connected() || stalled {
-            let detail = if stalled { "the brokers do not acknowledge" } else { "no broker can be reached" };
+            let detail = if stalled { "what was sent is not acknowledged" } else { "no broker can be reached" };
             return Status::new(Phase::Blocked, Reason::SinkUnreachable, detail);
         }
         if silent >= RED_AFTER {
