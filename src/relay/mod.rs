@@ -15,6 +15,7 @@ mod session;
 mod tests;
 mod window;
 
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use backon::BackoffBuilder;
@@ -39,6 +40,13 @@ const SETTLED: Duration = Duration::from_secs(10);
 
 /// How often signs of life are given outside of sessions.
 const BEAT: Duration = Duration::from_millis(200);
+
+/// A session may take so long to begin before what was said of the last one no longer holds. Long enough for a sink that
+/// begins anew at once, because it has learned the size of batches or the number of partitions: that is no outage.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How often it is asked, outside of sessions, how much log the server holds back.
+const LOOK: Duration = Duration::from_secs(15);
 
 /// Longest wait for reading the position while the slot is held and nothing is said to the server yet.
 const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -76,6 +84,8 @@ pub struct Relay<K, C> {
     sink_is_open: bool,
     /// The position record when the sink was opened.
     known: Option<PositionRecord>,
+    /// When the server was last asked how much log it holds back.
+    looked: Instant,
 }
 
 impl<K: Sink, C: Connector> Relay<K, C> {
@@ -104,6 +114,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
             goes_on: false,
             sink_is_open: false,
             known: None,
+            looked: Instant::now(),
         }
     }
 
@@ -137,6 +148,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 }
                 Next::Terminal => {
                     self.sink.close(Duration::from_secs(1)).await;
+                    self.sink_is_open = false;
                     self.pause(Duration::MAX).await;
                 }
             }
@@ -161,6 +173,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
     async fn prepare_or_stop(&mut self) -> Result<Prepared<C>, End> {
         let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
         let mut ticker = tokio::time::interval(BEAT);
+        let sink_connected = self.sink_is_open && self.sink.is_connected();
         let prepare = self.prepare();
         tokio::pin!(prepare);
         loop {
@@ -168,19 +181,27 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 biased;
                 () = stop.cancelled() => return Err(End::Stopped),
                 prepared = &mut prepare => return prepared,
-                _ = ticker.tick() => reporter.idle(),
+                _ = ticker.tick() => reporter.idle(sink_connected),
             }
         }
     }
 
     /// Everything before the first row: sink, slot, comparison.
     async fn prepare(&mut self) -> Result<Prepared<C>, End> {
+        let reporter = self.reporter.clone();
+        let waits_for = |reason, who: &'static str| {
+            move || Status::new(Phase::Connecting, reason, format!("{who} not answer while a session begins"))
+        };
+        let sink_waits = waits_for(Reason::SinkUnreachable, "the brokers do");
+        let source_waits = waits_for(Reason::SourceUnreachable, "the database does");
         if !self.sink_is_open {
-            self.known = self.sink.open(&self.name).await?;
+            self.known = in_time(&reporter, pin!(self.sink.open(&self.name)), sink_waits).await?;
             self.sink_is_open = true;
         }
-        let attached = self.connector.attach(self.known.as_ref(), self.reporter.board()).await?;
-        let again = tokio::time::timeout(POSITION_TIMEOUT, self.sink.stored_position(&self.name)).await;
+        let attach = self.connector.attach(self.known.as_ref(), reporter.board());
+        let attached = in_time(&reporter, pin!(attach), source_waits).await?;
+        let again = tokio::time::timeout(POSITION_TIMEOUT, self.sink.stored_position(&self.name));
+        let again = in_time(&reporter, pin!(again), sink_waits).await;
         let record = again.unwrap_or_else(|_| {
             let message = "the stored position could not be read in time".to_owned();
             Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: false })
@@ -196,7 +217,8 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 return Err(End::Source(SourceError::SlotInUse { by_peer: false, message }));
             }
         };
-        let Begun { stream, identity, position } = ready.begin(record.as_ref()).await?;
+        let begun = in_time(&reporter, pin!(ready.begin(record.as_ref())), source_waits).await;
+        let Begun { stream, identity, position } = begun?;
         let start = PositionRecord {
             version: FORMAT,
             instance: self.name.clone(),
@@ -304,15 +326,53 @@ impl<K: Sink, C: Connector> Relay<K, C> {
         Next::Terminal
     }
 
-    /// Waits, with a sign of life, until the time is over or a stop is asked for.
-    async fn pause(&self, time: Duration) {
-        let mut ticker = tokio::time::interval(BEAT);
-        let begun = Instant::now();
-        while begun.elapsed() < time && !self.stop.is_cancelled() {
-            tokio::select! {
-                () = self.stop.cancelled() => return,
-                _ = ticker.tick() => self.reporter.idle(),
+    /// Waits, with a sign of life, until the time is over or a stop is asked for. The server goes on holding back its log
+    /// meanwhile, so how much that is goes on being told.
+    async fn pause(&mut self, time: Duration) {
+        let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
+        let sink_connected = self.sink.is_connected();
+        let beat = async {
+            let mut ticker = tokio::time::interval(BEAT);
+            loop {
+                ticker.tick().await;
+                reporter.idle(sink_connected);
             }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(time) => {}
+            () = beat => {}
+            () = look(&mut self.connector, &reporter, &mut self.looked) => {}
+        }
+    }
+}
+
+/// Waits for a part of what comes before a session. If that takes longer than a moment, nobody may be told any more that
+/// the relay is ready.
+async fn in_time<T>(
+    reporter: &Reporter,
+    mut part: Pin<&mut impl Future<Output = T>>,
+    late: impl FnOnce() -> Status,
+) -> T {
+    tokio::select! {
+        biased;
+        done = &mut part => return done,
+        () = tokio::time::sleep(GRACE) => {}
+    }
+    if reporter.board().get().is_ready() {
+        reporter.set(late());
+    }
+    part.await
+}
+
+/// Asks now and then how much log the server holds back. Never ends.
+async fn look<C: Connector>(connector: &mut C, reporter: &Reporter, looked: &mut Instant) {
+    loop {
+        tokio::time::sleep_until(*looked + LOOK).await;
+        // also if the answer does not come before the pause is over: then the next one is asked for later
+        *looked = Instant::now();
+        if let Some(bytes) = connector.retained_bytes().await {
+            reporter.retained(bytes);
         }
     }
 }

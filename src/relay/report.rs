@@ -147,14 +147,23 @@ impl Reporter {
         self.metrics.source_connected.set(1);
         self.metrics.kafka_connected.set(i64::from(sink_connected));
         if let Some(bytes) = retained_bytes {
-            self.metrics.slot_retained_bytes.set(gauge(bytes));
+            self.retained(bytes);
         }
     }
 
-    /// Brings the gauges up to date while not streaming: what is pending grows from when all was sent.
-    pub fn idle(&self) {
+    /// The server holds back so much log for us.
+    pub fn retained(&self, bytes: u64) {
+        self.metrics.slot_retained_bytes.set(gauge(bytes));
+    }
+
+    /// Brings the gauges up to date while not streaming: nothing is on its way, and what is pending grows from when all was
+    /// sent.
+    pub fn idle(&self, sink_connected: bool) {
         self.beat();
+        self.metrics.pending_count.set(0);
+        self.metrics.in_flight_bytes.set(0);
         self.metrics.source_connected.set(0);
+        self.metrics.kafka_connected.set(i64::from(sink_connected));
         self.metrics.snapshot_running.set(0);
         // a standby has nothing pending: its peer publishes
         let standby = self.board.get().phase == Phase::Standby;

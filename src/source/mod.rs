@@ -85,6 +85,12 @@ pub trait Connector: Send {
 
     /// What stands in the tables is published, and the next session reads the log from there.
     fn tables_were_read(&mut self);
+
+    /// Asks a server with which there is no session how much log it holds back for us, in bytes. `None` if it does not
+    /// tell, or holds nothing back for anybody.
+    fn retained_bytes(&mut self) -> impl Future<Output = Option<u64>> + Send {
+        std::future::ready(None)
+    }
 }
 
 /// How a session begins.

@@ -49,7 +49,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use self::attach::{Attachment, Begin, Past, attach};
 use self::client::{Frame, ReplicationClient};
@@ -128,6 +128,12 @@ impl source::Connector for Connector {
 
     fn tables_were_read(&mut self) {
         self.tables_were_read = true;
+    }
+
+    async fn retained_bytes(&mut self) -> Option<u64> {
+        let asked =
+            tokio::time::timeout(self.settings.silence_timeout, Box::pin(watch::retained_bytes(&self.settings))).await;
+        asked.ok()?.inspect_err(|error| debug!(error = %crate::chain(error), "could not ask for the slot's log")).ok()
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
+use super::address::reach_any;
 use super::catalog::{self, SlotFacts};
 use super::error::{ServerError, from_driver, from_server};
 use super::guard::difference;
@@ -208,6 +209,20 @@ impl Watcher {
         let hint = self.settings.names.leave_hint();
         Ok(Some(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))))
     }
+}
+
+/// Asks for the log that the slot holds back, in bytes: none, if there is no slot or it has lost its log.
+///
+/// # Errors
+/// The server cannot be reached.
+pub(super) async fn retained_bytes(settings: &PostgresSettings) -> Result<u64, SourceError> {
+    let (connect, session) = reach_any(&settings.connect).await?;
+    let slot = async {
+        let version = catalog::server(&session.client).await?.version;
+        catalog::slot(&session.client, version, &settings.names.slot).await
+    };
+    let slot = slot.await.map_err(|error| from_driver("read the slot's state", &connect, error))?;
+    Ok(slot.and_then(|slot| u64::try_from(slot.retained_bytes?).ok()).unwrap_or(0))
 }
 
 /// Whether a slot that nobody reads from has gone, or has lost its log.
