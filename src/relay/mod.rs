@@ -77,8 +77,11 @@ pub struct Relay<K, C> {
     router: Router,
     reporter: Reporter,
     stop: CancellationToken,
-    /// Whether a session has ever run: from then on a wrong configuration may be mended while we wait.
+    /// Whether a session has ever run.
     has_run: bool,
+    /// Whether the configuration has worked: a session has run, or was refused only because another reader was there. From
+    /// then on what is wrong with it may be mended while we wait.
+    has_worked: bool,
     /// Whether the next connection is the second of one start: the tables were read over the first.
     goes_on: bool,
     sink_is_open: bool,
@@ -111,6 +114,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
             reporter,
             stop,
             has_run: false,
+            has_worked: false,
             goes_on: false,
             sink_is_open: false,
             known: None,
@@ -160,7 +164,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
         if self.has_run && !self.goes_on {
             self.reporter.metrics().source_reconnects.inc();
         }
-        self.has_run = true;
+        (self.has_run, self.has_worked) = (true, true);
         self.goes_on = false;
         self.reporter.begin();
         // acknowledgements of this session must not be taken for the next one's
@@ -291,6 +295,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 Next::Retry
             }
             Disposition::Poll => {
+                self.has_worked = true;
                 let phase = if reason == Reason::Standby { Phase::Standby } else { Phase::Connecting };
                 self.reporter.set(Status::new(phase, reason, text));
                 Next::Poll
@@ -309,7 +314,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
 
     /// At the first start a person is at hand; later what worked once is waited for.
     fn refuse(&self, reason: Reason, message: String, hint: String) -> Next {
-        if !self.has_run {
+        if !self.has_worked {
             return Next::Leave(Outcome::Refused { message, hint });
         }
         let mut status = Status::new(Phase::Connecting, reason, message);

@@ -74,6 +74,32 @@ async fn seconds(count: u64) {
     tokio::time::sleep(Duration::from_secs(count)).await;
 }
 
+fn wrong_password() -> SourceError {
+    let message = "password authentication failed".to_owned();
+    SourceError::Configuration { reason: Reason::AuthenticationFailed, message, hint: "mend it".to_owned() }
+}
+
+/// A password that is being changed does not end an instance that has stood by; one that was never right does.
+#[tokio::test(start_paused = true)]
+async fn a_standby_waits_for_its_configuration_to_be_mended() {
+    let standby = || Attempt::Fails(SourceError::SlotInUse { by_peer: true, message: "held".to_owned() });
+    let attempts = vec![standby(), Attempt::Fails(wrong_password()), standby()];
+    let running = run_relay(attempts, None, |_| {});
+    let mut reasons = Vec::new();
+    for _ in 0..40 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(!running.relay.is_finished(), "{reasons:?}");
+        let status = running.board.get();
+        reasons.push((status.reason, status.is_ready()));
+        reasons.dedup();
+    }
+    let red = (Reason::AuthenticationFailed, false);
+    assert!(reasons.starts_with(&[(Reason::Standby, true), red, (Reason::Standby, true)]), "{reasons:?}");
+
+    let running = run_relay(vec![Attempt::Fails(wrong_password())], None, |_| {});
+    assert!(matches!(running.relay.await.unwrap(), Outcome::Refused { .. }));
+}
+
 /// A sink that begins anew at once does not turn health red, unless no broker answers it.
 #[tokio::test(start_paused = true)]
 async fn a_session_that_does_not_begin_is_told_soon() {
