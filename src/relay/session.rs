@@ -110,7 +110,8 @@ pub(super) struct Session<'a, S, K> {
     last_commit: Option<Instant>,
     has_news: bool,
     reading_since: Option<Instant>,
-    last_acknowledged: Instant,
+    /// When the sink last acknowledged something, or was given something to acknowledge.
+    waiting_since: Instant,
 }
 
 impl<'a, S: Source, K: Sink> Session<'a, S, K> {
@@ -150,7 +151,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             last_commit: None,
             has_news: true,
             reading_since: None,
-            last_acknowledged: now,
+            waiting_since: now,
         }
     }
 
@@ -291,7 +292,12 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                     let record = record.map_err(|error| End::Row { error, after: after.cloned() })?;
                     let (bytes, has_key) = (record.window_bytes(), record.key.is_some());
                     match self.sink.enqueue(&record, ordinal)? {
-                        Enqueued::Queued => self.window.sent(bytes),
+                        Enqueued::Queued => {
+                            if self.window.records() == 0 {
+                                self.waiting_since = Instant::now();
+                            }
+                            self.window.sent(bytes);
+                        }
                         Enqueued::Full => return Ok(()),
                         Enqueued::Blocked => {
                             self.is_blocked = true;
@@ -345,7 +351,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
 
     async fn take_acknowledgements(&mut self) -> Result<(), End> {
         if !self.acknowledgements.acks.is_empty() {
-            self.last_acknowledged = Instant::now();
+            self.waiting_since = Instant::now();
         }
         for ack in self.acknowledgements.acks.drain(..) {
             self.reporter.acknowledged(u64::from(ack.records), self.template.is_none());
@@ -429,7 +435,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             status.hint = Some(blocked.hint);
             return status;
         }
-        let stalled = self.window.records() > 0 && self.last_acknowledged.elapsed() >= RED_AFTER;
+        let stalled = self.window.records() > 0 && self.waiting_since.elapsed() >= RED_AFTER;
         if !self.sink.is_connected() || stalled {
             let detail = if stalled { "what was sent is not acknowledged" } else { "no broker can be reached" };
             return Status::new(Phase::Blocked, Reason::SinkUnreachable, detail);

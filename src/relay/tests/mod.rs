@@ -498,6 +498,16 @@ async fn a_blocked_topic_is_told_and_moves_nothing() {
     assert!(!status.is_ready());
 }
 
+/// A sink has its time for a record from when it got that, however long nothing was sent before.
+#[tokio::test(start_paused = true)]
+async fn a_pause_before_a_record_is_not_the_sinks() {
+    let reads = || vec![Read::Wait(Duration::from_secs(20)), Read::Transaction(1, 10)];
+    let (_, _, board) = run_for(Duration::from_secs(25), Some(start()), reads(), |_| {}).await;
+    assert_eq!(board.get().phase, Phase::Streaming, "{:?}", board.get());
+    let (_, _, board) = run_for(Duration::from_secs(30), Some(start()), reads(), |_| {}).await;
+    assert_eq!(board.get().reason, Reason::SinkUnreachable);
+}
+
 proptest! {
     /// A first read is complete when everything is acknowledged and not before, and neither commits nor confirms.
     #[test]
