@@ -38,6 +38,9 @@ const IDLE_COMMIT: Duration = Duration::from_secs(1);
 /// Silence of the source, or of the sink with records outstanding, after which health turns red.
 const RED_AFTER: Duration = Duration::from_secs(8);
 
+/// A source that has been silent for longer may hold back rows that we do not know of.
+const FRESH: Duration = Duration::from_secs(5);
+
 /// Longest wait for acknowledgements when the source has gone: what arrives is not sent again.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -413,7 +416,8 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         let status = self.status(silent);
         self.reporter.set(status);
         let (connected, retained) = (self.sink.is_connected(), self.source.retained_bytes());
-        self.reporter.update(&self.window, connected, retained, silent, self.template.is_none());
+        let is_current = silent < FRESH && self.source.is_caught_up();
+        self.reporter.update(&self.window, connected, retained, is_current, self.template.is_none());
         Ok(())
     }
 

@@ -37,6 +37,12 @@ pub trait Source: Send {
     /// How long nothing has come from the server.
     fn silent_for(&self) -> Duration;
 
+    /// Whether everything has been read that the server had a moment ago. If not, it is still looking through what it has,
+    /// and nobody knows whether there are rows in it.
+    fn is_caught_up(&self) -> bool {
+        true
+    }
+
     /// The position up to which the server is known to bring every row: what is behind it was not yet checked against the
     /// server's catalogue.
     fn verified(&self) -> Position;

@@ -161,6 +161,7 @@ impl Ready for Slot {
             slot: names.slot.clone(),
             is_idle: false,
             begin: standing.slot,
+            wal_end: standing.wal_end,
             walsender_pid: client.backend_pid(),
         };
         let (identity, position) = (standing.identity.clone(), Position::Postgres(standing.slot));
@@ -276,6 +277,10 @@ impl Source for PostgresSource {
 
     fn silent_for(&self) -> Duration {
         self.client.last_read().elapsed()
+    }
+
+    fn is_caught_up(&self) -> bool {
+        self.received >= self.watch.due()
     }
 
     fn verified(&self) -> Position {
