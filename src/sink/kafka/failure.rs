@@ -45,6 +45,11 @@ pub(super) fn remedy(code: RDKafkaErrorCode) -> Remedy {
     }
 }
 
+/// Whether a batch, or a record, is larger than its topic allows.
+pub(super) fn is_too_large(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge)
+}
+
 /// The end of a session after which the next one will do better.
 pub(super) fn restart(reason: Reason, message: String, at_once: bool) -> SinkError {
     SinkError::Restart { reason, message, at_once }
@@ -67,7 +72,7 @@ pub(super) fn lacks_partition(record: &Record<'_>, id: &str, partitions: Option<
 /// The refusal of a record that stood alone.
 pub(super) fn refused(cause: &Cause) -> SinkError {
     let Cause { topic, id, bytes, code, .. } = cause;
-    let too_large = matches!(code, RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge);
+    let too_large = is_too_large(*code);
     let hint = match code {
         _ if too_large => format!("raise max.message.bytes of topic \"{topic}\""),
         RDKafkaErrorCode::InvalidRecord => {

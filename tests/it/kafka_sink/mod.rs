@@ -509,6 +509,27 @@ async fn survives_a_limit_that_is_lowered() {
     delete_topics(&[&topic, &config.positions_topic]).await;
 }
 
+/// A limit that the user may not see: batches become smaller until they fit, and stay so.
+#[tokio::test(flavor = "multi_thread")]
+async fn finds_batches_that_fit_where_no_limit_is_told() {
+    let topic = unique("untold");
+    let config = config();
+    create_topic(&topic, 1, &[("max.message.bytes", "100000")]).await;
+    let event = |i: usize| Event::new(&topic, &format!("k{}", i % 7), vec![b'x'; 500]);
+    let mut relay = Relay::new(config.clone(), (0..4_000).map(event).collect());
+    // the same as without the right DESCRIBE_CONFIGS
+    relay.sink = relay.sink.without_topic_settings();
+    relay.run(4_000, |_| false).await.unwrap();
+    assert!(relay.restarts.iter().all(|words| words.contains("making batches of")), "{:?}", relay.restarts);
+    let restarts = relay.restarts.len();
+    assert!((1..=4).contains(&restarts), "{:?}", relay.restarts);
+    relay.events.extend((4_000..8_000).map(event));
+    relay.run(8_000, |_| false).await.unwrap();
+    assert_eq!(relay.restarts.len(), restarts, "{:?}", relay.restarts);
+    assert_complete_and_in_order(&read_topic(&topic, 1), 8_000);
+    delete_topics(&[&topic, &config.positions_topic]).await;
+}
+
 /// What the broker alone can refuse is refused alone: a record without key in a compacted topic, by its id.
 #[tokio::test(flavor = "multi_thread")]
 async fn finds_the_refused_record() {
