@@ -28,14 +28,18 @@ pub struct Record<'a> {
     pub timestamp_ms: i64,
 }
 
-/// What a record costs in memory beside its key and value: librdkafka's own message, headers, ours.
-const OVERHEAD_BYTES: u64 = 512;
+/// What a record costs in memory beside its key, value and headers: librdkafka's own message, ours.
+const OVERHEAD_BYTES: usize = 512;
+
+/// What a header costs in memory beside its name and value: librdkafka's own header, and the list that it is in.
+const HEADER_OVERHEAD_BYTES: usize = 64;
 
 impl Record<'_> {
     /// The record's share of the window, in bytes. The sink reports the same figure with its acknowledgement.
     #[must_use]
     pub fn window_bytes(&self) -> u64 {
-        window_bytes(self.key.as_deref(), self.payload.as_deref())
+        let headers = self.headers.iter().map(|header| (header.key, header.value.as_deref()));
+        window_bytes(self.key.as_deref(), self.payload.as_deref(), headers)
     }
 
     /// The event id, as the header `id` carries it.
@@ -63,9 +67,34 @@ impl Record<'_> {
     }
 }
 
-/// The share of the window that a record of this key and value takes, in bytes.
+/// The share of the window that a record of this key, this value, and headers of these names and values takes, in bytes.
 #[must_use]
-pub fn window_bytes(key: Option<&[u8]>, payload: Option<&[u8]>) -> u64 {
+pub fn window_bytes<'h>(
+    key: Option<&[u8]>,
+    payload: Option<&[u8]>,
+    headers: impl Iterator<Item = (&'h str, Option<&'h [u8]>)>,
+) -> u64 {
     let length = |part: Option<&[u8]>| part.map_or(0, <[u8]>::len);
-    u64::try_from(length(key) + length(payload)).unwrap_or(u64::MAX).saturating_add(OVERHEAD_BYTES)
+    let headers: usize = headers.map(|(name, value)| HEADER_OVERHEAD_BYTES + name.len() + length(value)).sum();
+    u64::try_from(OVERHEAD_BYTES + length(key) + length(payload) + headers).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory is bounded by this figure, so nothing large may be left out of it.
+    #[test]
+    fn every_part_takes_its_share_of_the_window() {
+        let value = |length: usize| Some(Cow::Owned(vec![1; length]));
+        let record = |key, payload, header: Option<Cow<'static, [u8]>>| {
+            let headers = vec![Header { key: "name", value: header }];
+            Record { topic: "t", partition: None, key, payload, headers, timestamp_ms: 0 }.window_bytes()
+        };
+        let bare = record(None, None, None);
+        assert_eq!(record(value(1_000), value(20_000), value(300_000)), bare + 321_000);
+        let none =
+            Record { topic: "t", partition: None, key: None, payload: None, headers: Vec::new(), timestamp_ms: 0 };
+        assert!(bare >= none.window_bytes() + 4, "the name of a header too");
+    }
 }

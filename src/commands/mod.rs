@@ -139,6 +139,7 @@ fn sink_error(error: SinkError) -> anyhow::Error {
     match error {
         SinkError::Configuration { message, hint } => refusal(message, hint),
         SinkError::Refused { message, hint, .. } => obstacle(message, hint),
+        SinkError::Closed { message } => obstacle(message, "keep the reader of the pipe running"),
         SinkError::Restart { message, .. } => obstacle(message, "check that the brokers run and can be reached"),
     }
 }

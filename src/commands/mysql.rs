@@ -204,6 +204,8 @@ pub(super) async fn resume(
     if !agreed("Go on?", yes).await? {
         return Ok(Verdict::NotReady);
     }
+    // one that was started meanwhile is in the way too
+    refuse_while_active(config, &Survey::take(settings).await.map_err(source_error)?).await?;
     match position {
         None => store.remove(&config.name).await.map_err(sink_error)?,
         Some(position) => write_position(&mut store, config, &survey, record.as_ref(), position).await?,

@@ -129,6 +129,16 @@ impl Resume<'_> {
         }
     }
 
+    /// Asks a person whether to go on. An instance that was started meanwhile is in the way, as at the beginning.
+    async fn is_agreed(&self, yes: bool) -> anyhow::Result<bool> {
+        if !agreed("Go on?", yes).await? {
+            return Ok(false);
+        }
+        let survey = Survey::take(self.settings).await.map_err(source_error)?;
+        refuse_while_active(self.config, &survey).await?;
+        Ok(true)
+    }
+
     /// With what is committed from now on. Returns whether a person agreed.
     async fn now(&mut self, begin: Option<Position>, yes: bool) -> anyhow::Result<bool> {
         let (settings, survey) = (self.settings, &self.survey);
@@ -140,7 +150,7 @@ impl Resume<'_> {
             "slot \"{slot}\" will {what}: what was committed{from} before that and is not \
              published yet will not be"
         );
-        if !agreed("Go on?", yes).await? {
+        if !self.is_agreed(yes).await? {
             return Ok(false);
         }
         if !survey.has_publication() {
@@ -170,7 +180,7 @@ impl Resume<'_> {
             "slot \"{slot}\" and the stored position will be given up: the next start publishes all rows that stand in the \
              table, also those that were published before, and goes on from there; rows that were deleted are not published"
         );
-        if !agreed("Go on?", yes).await? {
+        if !self.is_agreed(yes).await? {
             return Ok(false);
         }
         if has_slot {
@@ -209,7 +219,7 @@ impl Resume<'_> {
         } else {
             println!("publishing will begin at {position}, where slot \"{slot}\" stands");
         }
-        if !agreed("Go on?", yes).await? {
+        if !self.is_agreed(yes).await? {
             return Ok(false);
         }
         if skipped > 0 {

@@ -82,6 +82,8 @@ pub(super) async fn takeover(
     if !agreed("Go on?", yes).await? {
         return Ok(Verdict::NotReady);
     }
+    // one that was started meanwhile is in the way too
+    mysql::refuse_while_active(config, &Survey::take(settings).await.map_err(source_error)?).await?;
     mysql::write_position(&mut store, config, &survey, record.as_ref(), position).await?;
     println!("start the relay: {run}");
     Ok(Verdict::Done)

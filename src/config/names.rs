@@ -99,6 +99,9 @@ impl HeaderColumn {
         if header.is_empty() {
             return Err(error("has no name after the colon"));
         }
+        if header.contains('\0') {
+            return Err(error("has a zero byte in it"));
+        }
         if let Some(placement) = header.split(':').next()
             && ["header", "envelope", "partition"].contains(&placement)
             && header.contains(':')
@@ -280,6 +283,7 @@ mod tests {
         assert_eq!(header("\"a:b\":c:d"), pair("a:b", "c:d"));
         assert_eq!(header("id:header"), pair("id", "header"));
         assert!(header(":x").is_err() && header("x:").is_err() && header("").is_err());
+        assert!(header("x:a\0b").unwrap_err().contains("zero byte"));
         assert!(header("type:header:eventType").unwrap_err().contains("three parts"));
     }
 

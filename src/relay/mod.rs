@@ -15,6 +15,7 @@ mod session;
 mod tests;
 mod window;
 
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use backon::BackoffBuilder;
@@ -40,13 +41,20 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// How often signs of life are given outside of sessions.
 const BEAT: Duration = Duration::from_millis(200);
 
+/// A session may take so long to begin before what was said of the last one no longer holds. Long enough for a sink that
+/// begins anew at once, because it has learned the size of batches or the number of partitions: that is no outage.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How often it is asked, outside of sessions, how much log the server holds back.
+const LOOK: Duration = Duration::from_secs(15);
+
 /// Longest wait for reading the position while the slot is held and nothing is said to the server yet.
 const POSITION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How the relay ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A stop was asked for.
+    /// A stop was asked for, or nobody takes records any more.
     Stopped,
     /// What is configured cannot work: lines of what is wrong, and of what to do.
     Refused {
@@ -69,13 +77,18 @@ pub struct Relay<K, C> {
     router: Router,
     reporter: Reporter,
     stop: CancellationToken,
-    /// Whether a session has ever run: from then on a wrong configuration may be mended while we wait.
+    /// Whether a session has ever run.
     has_run: bool,
+    /// Whether the configuration has worked: a session has run, or was refused only because another reader was there. From
+    /// then on what is wrong with it may be mended while we wait.
+    has_worked: bool,
     /// Whether the next connection is the second of one start: the tables were read over the first.
     goes_on: bool,
     sink_is_open: bool,
     /// The position record when the sink was opened.
     known: Option<PositionRecord>,
+    /// When the server was last asked how much log it holds back.
+    looked: Instant,
 }
 
 impl<K: Sink, C: Connector> Relay<K, C> {
@@ -101,9 +114,11 @@ impl<K: Sink, C: Connector> Relay<K, C> {
             reporter,
             stop,
             has_run: false,
+            has_worked: false,
             goes_on: false,
             sink_is_open: false,
             known: None,
+            looked: Instant::now(),
         }
     }
 
@@ -137,6 +152,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 }
                 Next::Terminal => {
                     self.sink.close(Duration::from_secs(1)).await;
+                    self.sink_is_open = false;
                     self.pause(Duration::MAX).await;
                 }
             }
@@ -148,7 +164,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
         if self.has_run && !self.goes_on {
             self.reporter.metrics().source_reconnects.inc();
         }
-        self.has_run = true;
+        (self.has_run, self.has_worked) = (true, true);
         self.goes_on = false;
         self.reporter.begin();
         // acknowledgements of this session must not be taken for the next one's
@@ -161,6 +177,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
     async fn prepare_or_stop(&mut self) -> Result<Prepared<C>, End> {
         let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
         let mut ticker = tokio::time::interval(BEAT);
+        let sink_connected = self.sink_is_open && self.sink.is_connected();
         let prepare = self.prepare();
         tokio::pin!(prepare);
         loop {
@@ -168,19 +185,27 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 biased;
                 () = stop.cancelled() => return Err(End::Stopped),
                 prepared = &mut prepare => return prepared,
-                _ = ticker.tick() => reporter.idle(),
+                _ = ticker.tick() => reporter.idle(sink_connected),
             }
         }
     }
 
     /// Everything before the first row: sink, slot, comparison.
     async fn prepare(&mut self) -> Result<Prepared<C>, End> {
+        let reporter = self.reporter.clone();
+        let waits_for = |reason, who: &'static str| {
+            move || Status::new(Phase::Connecting, reason, format!("{who} not answer while a session begins"))
+        };
+        let sink_waits = waits_for(Reason::SinkUnreachable, "the brokers do");
+        let source_waits = waits_for(Reason::SourceUnreachable, "the database does");
         if !self.sink_is_open {
-            self.known = self.sink.open(&self.name).await?;
+            self.known = in_time(&reporter, pin!(self.sink.open(&self.name)), sink_waits).await?;
             self.sink_is_open = true;
         }
-        let attached = self.connector.attach(self.known.as_ref(), self.reporter.board()).await?;
-        let again = tokio::time::timeout(POSITION_TIMEOUT, self.sink.stored_position(&self.name)).await;
+        let attach = self.connector.attach(self.known.as_ref(), reporter.board());
+        let attached = in_time(&reporter, pin!(attach), source_waits).await?;
+        let again = tokio::time::timeout(POSITION_TIMEOUT, self.sink.stored_position(&self.name));
+        let again = in_time(&reporter, pin!(again), sink_waits).await;
         let record = again.unwrap_or_else(|_| {
             let message = "the stored position could not be read in time".to_owned();
             Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: false })
@@ -196,7 +221,8 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 return Err(End::Source(SourceError::SlotInUse { by_peer: false, message }));
             }
         };
-        let Begun { stream, identity, position } = ready.begin(record.as_ref()).await?;
+        let begun = in_time(&reporter, pin!(ready.begin(record.as_ref())), source_waits).await;
+        let Begun { stream, identity, position } = begun?;
         let start = PositionRecord {
             version: FORMAT,
             instance: self.name.clone(),
@@ -250,6 +276,10 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 Next::Retry
             }
             SinkError::Configuration { message, hint } => self.refuse(Reason::Configuration, message, hint),
+            SinkError::Closed { message } => {
+                info!("{message}");
+                Next::Leave(Outcome::Stopped)
+            }
             SinkError::Refused { reason, message, hint } => {
                 self.reporter.failed(reason);
                 self.terminal(reason, message, hint, None)
@@ -265,6 +295,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
                 Next::Retry
             }
             Disposition::Poll => {
+                self.has_worked = true;
                 let phase = if reason == Reason::Standby { Phase::Standby } else { Phase::Connecting };
                 self.reporter.set(Status::new(phase, reason, text));
                 Next::Poll
@@ -283,7 +314,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
 
     /// At the first start a person is at hand; later what worked once is waited for.
     fn refuse(&self, reason: Reason, message: String, hint: String) -> Next {
-        if !self.has_run {
+        if !self.has_worked {
             return Next::Leave(Outcome::Refused { message, hint });
         }
         let mut status = Status::new(Phase::Connecting, reason, message);
@@ -300,15 +331,53 @@ impl<K: Sink, C: Connector> Relay<K, C> {
         Next::Terminal
     }
 
-    /// Waits, with a sign of life, until the time is over or a stop is asked for.
-    async fn pause(&self, time: Duration) {
-        let mut ticker = tokio::time::interval(BEAT);
-        let begun = Instant::now();
-        while begun.elapsed() < time && !self.stop.is_cancelled() {
-            tokio::select! {
-                () = self.stop.cancelled() => return,
-                _ = ticker.tick() => self.reporter.idle(),
+    /// Waits, with a sign of life, until the time is over or a stop is asked for. The server goes on holding back its log
+    /// meanwhile, so how much that is goes on being told.
+    async fn pause(&mut self, time: Duration) {
+        let (stop, reporter) = (self.stop.clone(), self.reporter.clone());
+        let sink_connected = self.sink.is_connected();
+        let beat = async {
+            let mut ticker = tokio::time::interval(BEAT);
+            loop {
+                ticker.tick().await;
+                reporter.idle(sink_connected);
             }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = tokio::time::sleep(time) => {}
+            () = beat => {}
+            () = look(&mut self.connector, &reporter, &mut self.looked) => {}
+        }
+    }
+}
+
+/// Waits for a part of what comes before a session. If that takes longer than a moment, nobody may be told any more that
+/// the relay is ready.
+async fn in_time<T>(
+    reporter: &Reporter,
+    mut part: Pin<&mut impl Future<Output = T>>,
+    late: impl FnOnce() -> Status,
+) -> T {
+    tokio::select! {
+        biased;
+        done = &mut part => return done,
+        () = tokio::time::sleep(GRACE) => {}
+    }
+    if reporter.board().get().is_ready() {
+        reporter.set(late());
+    }
+    part.await
+}
+
+/// Asks now and then how much log the server holds back. Never ends.
+async fn look<C: Connector>(connector: &mut C, reporter: &Reporter, looked: &mut Instant) {
+    loop {
+        tokio::time::sleep_until(*looked + LOOK).await;
+        // also if the answer does not come before the pause is over: then the next one is asked for later
+        *looked = Instant::now();
+        if let Some(bytes) = connector.retained_bytes().await {
+            reporter.retained(bytes);
         }
     }
 }

@@ -12,9 +12,6 @@ use crate::metrics::{Metrics, ReasonLabel};
 use crate::position::Position;
 use crate::state::{Phase, Reason, Status, StatusBoard};
 
-/// A source that has been silent for longer may hold back rows that we do not know of.
-const FRESH: Duration = Duration::from_secs(5);
-
 /// Tells the outside. Clones tell the same.
 #[derive(Clone, Debug)]
 pub struct Reporter {
@@ -121,12 +118,13 @@ impl Reporter {
     }
 
     /// Brings the gauges up to date while streaming, or while the tables are read: then what is committed meanwhile waits.
+    /// `is_current`: the source has no rows that we do not know of.
     pub fn update(
         &mut self,
         window: &Window,
         sink_connected: bool,
         retained_bytes: Option<u64>,
-        silent: Duration,
+        is_current: bool,
         is_first_read: bool,
     ) {
         self.beat();
@@ -134,7 +132,7 @@ impl Reporter {
         let pending = match window.oldest_commit_ts_us() {
             _ if is_first_read => self.caught_up.elapsed().as_secs_f64(),
             Some(oldest) => (now() - seconds(oldest)).max(0.0),
-            None if silent < FRESH => {
+            None if is_current => {
                 self.caught_up = Instant::now();
                 0.0
             }
@@ -147,14 +145,23 @@ impl Reporter {
         self.metrics.source_connected.set(1);
         self.metrics.kafka_connected.set(i64::from(sink_connected));
         if let Some(bytes) = retained_bytes {
-            self.metrics.slot_retained_bytes.set(gauge(bytes));
+            self.retained(bytes);
         }
     }
 
-    /// Brings the gauges up to date while not streaming: what is pending grows from when all was sent.
-    pub fn idle(&self) {
+    /// The server holds back so much log for us.
+    pub fn retained(&self, bytes: u64) {
+        self.metrics.slot_retained_bytes.set(gauge(bytes));
+    }
+
+    /// Brings the gauges up to date while not streaming: nothing is on its way, and what is pending grows from when all was
+    /// sent.
+    pub fn idle(&self, sink_connected: bool) {
         self.beat();
+        self.metrics.pending_count.set(0);
+        self.metrics.in_flight_bytes.set(0);
         self.metrics.source_connected.set(0);
+        self.metrics.kafka_connected.set(i64::from(sink_connected));
         self.metrics.snapshot_running.set(0);
         // a standby has nothing pending: its peer publishes
         let standby = self.board.get().phase == Phase::Standby;

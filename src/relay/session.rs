@@ -38,6 +38,9 @@ const IDLE_COMMIT: Duration = Duration::from_secs(1);
 /// Silence of the source, or of the sink with records outstanding, after which health turns red.
 const RED_AFTER: Duration = Duration::from_secs(8);
 
+/// A source that has been silent for longer may hold back rows that we do not know of.
+const FRESH: Duration = Duration::from_secs(5);
+
 /// Longest wait for acknowledgements when the source has gone: what arrives is not sent again.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -110,7 +113,8 @@ pub(super) struct Session<'a, S, K> {
     last_commit: Option<Instant>,
     has_news: bool,
     reading_since: Option<Instant>,
-    last_acknowledged: Instant,
+    /// When the sink last acknowledged something, or was given something to acknowledge.
+    waiting_since: Instant,
 }
 
 impl<'a, S: Source, K: Sink> Session<'a, S, K> {
@@ -150,7 +154,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             last_commit: None,
             has_news: true,
             reading_since: None,
-            last_acknowledged: now,
+            waiting_since: now,
         }
     }
 
@@ -183,7 +187,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             }
             // a refusal says nothing against the records before it; any other end of the sink's session means that
             // nothing more will be acknowledged
-            End::Sink(SinkError::Restart { .. } | SinkError::Configuration { .. }) => {
+            End::Sink(SinkError::Restart { .. } | SinkError::Configuration { .. } | SinkError::Closed { .. }) => {
                 self.source.close().await;
                 end
             }
@@ -291,7 +295,12 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                     let record = record.map_err(|error| End::Row { error, after: after.cloned() })?;
                     let (bytes, has_key) = (record.window_bytes(), record.key.is_some());
                     match self.sink.enqueue(&record, ordinal)? {
-                        Enqueued::Queued => self.window.sent(bytes),
+                        Enqueued::Queued => {
+                            if self.window.records() == 0 {
+                                self.waiting_since = Instant::now();
+                            }
+                            self.window.sent(bytes);
+                        }
                         Enqueued::Full => return Ok(()),
                         Enqueued::Blocked => {
                             self.is_blocked = true;
@@ -345,7 +354,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
 
     async fn take_acknowledgements(&mut self) -> Result<(), End> {
         if !self.acknowledgements.acks.is_empty() {
-            self.last_acknowledged = Instant::now();
+            self.waiting_since = Instant::now();
         }
         for ack in self.acknowledgements.acks.drain(..) {
             self.reporter.acknowledged(u64::from(ack.records), self.template.is_none());
@@ -407,7 +416,8 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
         let status = self.status(silent);
         self.reporter.set(status);
         let (connected, retained) = (self.sink.is_connected(), self.source.retained_bytes());
-        self.reporter.update(&self.window, connected, retained, silent, self.template.is_none());
+        let is_current = silent < FRESH && self.source.is_caught_up();
+        self.reporter.update(&self.window, connected, retained, is_current, self.template.is_none());
         Ok(())
     }
 
@@ -429,9 +439,9 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             status.hint = Some(blocked.hint);
             return status;
         }
-        let stalled = self.window.records() > 0 && self.last_acknowledged.elapsed() >= RED_AFTER;
+        let stalled = self.window.records() > 0 && self.waiting_since.elapsed() >= RED_AFTER;
         if !self.sink.is_connected() || stalled {
-            let detail = if stalled { "the brokers do not acknowledge" } else { "no broker can be reached" };
+            let detail = if stalled { "what was sent is not acknowledged" } else { "no broker can be reached" };
             return Status::new(Phase::Blocked, Reason::SinkUnreachable, detail);
         }
         if silent >= RED_AFTER {

@@ -143,7 +143,7 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         ColumnType::Money => money(shape, text).unwrap_or(as_it_is),
         ColumnType::Bits => Typed::Bytes(Cow::Owned(bits(text)?)),
         ColumnType::Bytes => binary(shape, Cow::Owned(unhex(text)?)),
-        // an infinite day or moment has no count and no ISO text: it is what the server calls it
+        // an infinite day, moment or span has no count and no ISO text: it is what the server calls it
         ColumnType::Date if counts => time::days(text).map_or(as_it_is, int),
         ColumnType::Date => time::iso_date(text).map_or(as_it_is, owned),
         ColumnType::Time(digits) if counts => int(in_unit(time::time_of_day(text)?, digits)),
@@ -154,6 +154,8 @@ fn from_text(kind: ColumnType, shape: Shape, text: &str) -> Option<Typed<'_>> {
         }
         ColumnType::Timestamp(_) => time::iso(text).map_or(as_it_is, owned),
         ColumnType::TimestampTz(digits) => time::iso_utc(text, digits).map_or(as_it_is, owned),
+        // PostgreSQL 17 and later
+        ColumnType::Interval if matches!(text, "infinity" | "-infinity") => as_it_is,
         ColumnType::Interval if counts => int(Span::parse(text)?.microseconds()),
         ColumnType::Interval => owned(Span::parse(text)?.iso()),
         ColumnType::Array(kind) => Typed::List(list(*kind, shape, array::parse(text)?)?),
@@ -286,6 +288,19 @@ mod tests {
         assert_eq!(bits("1000000001"), Some(vec![1, 2]));
         assert_eq!(bits("0000000000"), Some(vec![]));
         assert_eq!(bits("12"), None);
+    }
+
+    #[test]
+    fn what_is_infinite_is_what_the_server_calls_it() {
+        for time in [TimeFormat::Debezium, TimeFormat::Iso] {
+            let shape = Shape { time, ..Shape::default() };
+            for kind in [ColumnType::Date, ColumnType::TimestampTz(6), ColumnType::Interval] {
+                for text in ["infinity", "-infinity"] {
+                    let value = decode(kind, shape, Value::Text(text.as_bytes()));
+                    assert_eq!(value, Ok(Typed::Text(Cow::Borrowed(text.as_bytes()))), "{kind:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Sinks: where records go, and where the position is kept that the relay comes back to.
 
 pub mod kafka;
+mod output;
 pub mod positions;
 pub mod stdout;
 pub mod store;
@@ -137,5 +138,11 @@ pub enum SinkError {
         message: String,
         /// What to do about it.
         hint: String,
+    },
+    /// Nobody takes records any more, and nobody will: the relay ends.
+    #[error("{message}")]
+    Closed {
+        /// What happened.
+        message: String,
     },
 }

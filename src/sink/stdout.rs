@@ -5,32 +5,38 @@
 //! ```
 //!
 //! A key, payload or header value is a string if its bytes are UTF-8, `{"hex":"00ff"}` if they are not, and null if
-//! there is none. A record counts as acknowledged when its line has been flushed. The position is kept in a file that is
+//! there is none. A record counts as acknowledged when its line has been flushed: a reader that does not read stops the
+//! publishing, and nothing else. When nobody can read any more, the relay ends. The position is kept in a file that is
 //! replaced atomically: a temporary file beside it, fsync, rename, fsync of the directory.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, Stdout, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use tokio::io::Interest;
+use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 
+use super::output::Output;
 use crate::config::StdoutConfig;
 use crate::position::Position;
 use crate::record::Record;
 use crate::sink::positions::PositionRecord;
-use crate::sink::{Ack, Acknowledgements, Blocked, Enqueued, Ordinal, Sink, SinkError};
+use crate::sink::{Acknowledgements, Blocked, Enqueued, Ordinal, Sink, SinkError};
 use crate::state::Reason;
 
-/// Lines are gathered up to this size before they are written, unless they are acknowledged before.
-const BUFFER_BYTES: usize = 64 << 10;
-
 /// The sink.
-pub struct StdoutSink<W: Write + Send = Stdout> {
-    output: BufWriter<W>,
+pub struct StdoutSink<W = Stdout> {
+    output: Output<W>,
+    /// Whether `output` is this process's standard output.
+    is_ours: bool,
+    /// The pipe, if it is one: it tells when its reader has gone.
+    pipe: Option<pipe::Sender>,
     path: PathBuf,
-    acks: Vec<Ack>,
     committing: Option<JoinHandle<io::Result<Position>>>,
 }
 
@@ -38,18 +44,19 @@ impl StdoutSink {
     /// Prepares a sink over this process's standard output.
     #[must_use]
     pub fn new(config: &StdoutConfig) -> Self {
-        Self::with_output(config, io::stdout())
+        Self { is_ours: true, ..Self::with_output(config, io::stdout()) }
     }
 }
 
-impl<W: Write + Send> StdoutSink<W> {
+impl<W: Write + Send + 'static> StdoutSink<W> {
     /// Prepares a sink over any output.
     #[must_use]
     pub fn with_output(config: &StdoutConfig, output: W) -> Self {
         Self {
-            output: BufWriter::with_capacity(BUFFER_BYTES, output),
+            output: Output::new(output),
+            is_ours: false,
+            pipe: None,
             path: config.positions_file.clone(),
-            acks: Vec::new(),
             committing: None,
         }
     }
@@ -77,9 +84,12 @@ impl<W: Write + Send> StdoutSink<W> {
     }
 }
 
-impl<W: Write + Send> Sink for StdoutSink<W> {
+impl<W: Write + Send + 'static> Sink for StdoutSink<W> {
     async fn open(&mut self, instance: &str) -> Result<Option<PositionRecord>, SinkError> {
-        self.acks.clear();
+        self.output.forget();
+        if self.is_ours && self.pipe.is_none() {
+            self.pipe = own_pipe();
+        }
         self.stored_position(instance).await
     }
 
@@ -98,51 +108,47 @@ impl<W: Write + Send> Sink for StdoutSink<W> {
     }
 
     async fn close(&mut self, timeout: Duration) {
-        // a closed pipe was, or will be, told by the next call that writes
-        let _ = self.output.flush();
+        self.output.drain(timeout).await;
         if let Some(committing) = self.committing.take() {
             let _ = tokio::time::timeout(timeout, committing).await;
         }
     }
 
     fn enqueue(&mut self, record: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
-        serde_json::to_writer(&mut self.output, &Line(record))
-            .map_err(io::Error::from)
-            .map_err(|error| closed(&error))?;
-        self.output.write_all(b"\n").map_err(|error| closed(&error))?;
-        let bytes = record.window_bytes();
-        match self.acks.last_mut() {
-            Some(ack) if ack.ordinal == ordinal && ack.records < u32::MAX => {
-                ack.records += 1;
-                ack.bytes += bytes;
-            }
-            _ => self.acks.push(Ack { ordinal, records: 1, bytes }),
-        }
-        Ok(Enqueued::Queued)
+        let taken = self.output.add(ordinal, record.window_bytes(), |line| {
+            serde_json::to_writer(&mut *line, &Line(record))?;
+            line.push(b'\n');
+            Ok(())
+        });
+        Ok(if taken.map_err(|error| not_written(&error))? { Enqueued::Queued } else { Enqueued::Full })
     }
 
     async fn acknowledged(&mut self, into: &mut Acknowledgements) -> Result<(), SinkError> {
-        if !self.acks.is_empty() {
-            self.output.flush().map_err(|error| closed(&error))?;
-            into.acks.append(&mut self.acks);
-            // A position that is written must not wait for a pause between records.
-            if !self.committing.as_ref().is_some_and(JoinHandle::is_finished) {
-                return Ok(());
+        loop {
+            tokio::select! {
+                biased;
+                // a position that is written must not wait for a pause between records
+                outcome = done(&mut self.committing) => {
+                    self.committing = None;
+                    into.committed = Some(self.written(outcome)?);
+                    return Ok(());
+                }
+                written = self.output.written(&mut into.acks) => {
+                    written.map_err(|error| not_written(&error))?;
+                    // nothing, if it was of the session before
+                    if !into.acks.is_empty() {
+                        return Ok(());
+                    }
+                }
+                () = reader_gone(self.pipe.as_ref()) => return Err(closed()),
             }
         }
-        // Nothing can be enqueued while this waits: it holds the sink.
-        let Some(committing) = &mut self.committing else { return std::future::pending().await };
-        let outcome = committing.await;
-        self.committing = None;
-        into.committed = Some(self.written(outcome)?);
-        Ok(())
     }
 
     fn commit(&mut self, record: &PositionRecord) -> Result<bool, SinkError> {
         if self.committing.is_some() {
             return Ok(false);
         }
-        self.output.flush().map_err(|error| closed(&error))?;
         let (path, record) = (self.path.clone(), record.clone());
         self.committing = Some(tokio::task::spawn_blocking(move || replace(&path, &record).map(|()| record.position)));
         Ok(true)
@@ -179,10 +185,45 @@ fn bad_file(path: &Path, why: &str) -> SinkError {
     }
 }
 
-fn closed(error: &io::Error) -> SinkError {
-    SinkError::Configuration {
+/// Nobody can read what would be written.
+fn closed() -> SinkError {
+    SinkError::Closed { message: "standard output is closed: nobody reads any more".to_owned() }
+}
+
+fn not_written(error: &io::Error) -> SinkError {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return closed();
+    }
+    SinkError::Restart {
+        reason: Reason::SinkUnreachable,
         message: format!("standard output could not be written: {error}"),
-        hint: "keep the reader of the pipe running".to_owned(),
+        at_once: false,
+    }
+}
+
+/// This process's standard output, if that is a pipe, to be watched only: what is written to it may go on to block. Without
+/// it a reader that has gone is noticed with the next record.
+fn own_pipe() -> Option<pipe::Sender> {
+    let file = File::from(io::stdout().as_fd().try_clone_to_owned().ok()?);
+    let is_pipe = file.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
+    if is_pipe { pipe::Sender::from_file_unchecked(file).ok() } else { None }
+}
+
+/// Waits until the pipe has no reader. Cancel-safe.
+async fn reader_gone(pipe: Option<&pipe::Sender>) {
+    if let Some(pipe) = pipe
+        && pipe.ready(Interest::ERROR).await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
+/// Waits for a task, if there is one. Cancel-safe.
+async fn done<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
+    match task {
+        Some(task) => task.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -223,6 +264,7 @@ impl Serialize for Text<'_> {
 #[cfg(test)]
 mod tests {
     use std::borrow::Cow;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
     use crate::position::Lsn;
@@ -261,16 +303,30 @@ mod tests {
         }
     }
 
+    /// An output that the test can read.
+    #[derive(Clone, Default)]
+    struct Shared(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Shared {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
     #[tokio::test]
     async fn writes_a_line_per_record_and_acknowledges_it() {
-        let mut sink = StdoutSink::with_output(&StdoutConfig::default(), Vec::new());
+        let output = Shared::default();
+        let mut sink = StdoutSink::with_output(&StdoutConfig::default(), output.clone());
         sink.enqueue(&record(Some(b"k"), Some(b"{\"a\":1}")), 3).unwrap();
         sink.enqueue(&record(None, None), 3).unwrap();
         sink.enqueue(&record(Some(b""), Some(b"\xff\x00")), 4).unwrap();
         let mut into = Acknowledgements::default();
         sink.acknowledged(&mut into).await.unwrap();
         assert_eq!(into.acks.iter().map(|ack| (ack.ordinal, ack.records)).collect::<Vec<_>>(), [(3, 2), (4, 1)]);
-        let text = String::from_utf8(sink.output.get_ref().clone()).unwrap();
+        let text = String::from_utf8(output.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines,
@@ -316,6 +372,56 @@ mod tests {
         let mut sink = StdoutSink::with_output(&StdoutConfig::default(), Closed);
         sink.enqueue(&record(None, None), 1).unwrap();
         let error = sink.acknowledged(&mut Acknowledgements::default()).await.unwrap_err();
-        assert!(matches!(error, SinkError::Configuration { .. }), "{error}");
+        assert!(matches!(error, SinkError::Closed { .. }), "{error}");
+    }
+
+    /// A reader that takes nothing holds up neither this thread nor the memory's bound, and nothing is acknowledged before
+    /// it is written.
+    #[tokio::test]
+    async fn a_reader_that_does_not_read_holds_up_nothing_else() {
+        /// Blocks until the test lets it go on.
+        struct Blocked(Shared, std::sync::mpsc::Receiver<()>);
+        impl Write for Blocked {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                let _ = self.1.recv();
+                self.0.write(bytes)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (output, (release, blocked)) = (Shared::default(), std::sync::mpsc::channel());
+        let mut sink = StdoutSink::with_output(&StdoutConfig::default(), Blocked(output.clone(), blocked));
+        let payload = vec![b'x'; 10_000];
+        let mut taken = 0;
+        while sink.enqueue(&record(None, Some(&payload)), 1).unwrap() == Enqueued::Queued {
+            taken += 1;
+            assert!(taken < 1_000, "there is no bound");
+        }
+        let mut into = Acknowledgements::default();
+        let early = tokio::time::timeout(Duration::from_millis(100), sink.acknowledged(&mut into)).await;
+        assert!(early.is_err() && into.acks.is_empty() && output.0.lock().unwrap().is_empty());
+        drop(release);
+        while into.acks.iter().map(|ack| ack.records).sum::<u32>() < taken {
+            sink.acknowledged(&mut into).await.unwrap();
+        }
+        let lines = output.0.lock().unwrap().iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(u32::try_from(lines).unwrap(), taken);
+    }
+
+    /// What a session has left is not the next one's: neither its lines nor its acknowledgements.
+    #[tokio::test]
+    async fn a_session_begins_with_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = StdoutConfig { positions_file: folder.path().join("position.json") };
+        let output = Shared::default();
+        let mut sink = StdoutSink::with_output(&config, output.clone());
+        sink.enqueue(&record(None, Some(b"before")), 0).unwrap();
+        sink.open("shop").await.unwrap();
+        sink.enqueue(&record(None, Some(b"after")), 0).unwrap();
+        let mut into = Acknowledgements::default();
+        sink.acknowledged(&mut into).await.unwrap();
+        assert_eq!(into.acks.iter().map(|ack| ack.records).sum::<u32>(), 1);
+        assert!(!String::from_utf8_lossy(&output.0.lock().unwrap()).contains("before"));
     }
 }

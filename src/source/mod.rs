@@ -4,6 +4,7 @@ pub mod mysql;
 mod password;
 pub mod postgres;
 pub mod setup;
+mod tcp;
 
 use std::future::Future;
 use std::time::Duration;
@@ -35,6 +36,12 @@ pub trait Source: Send {
 
     /// How long nothing has come from the server.
     fn silent_for(&self) -> Duration;
+
+    /// Whether everything has been read that the server had a moment ago. If not, it is still looking through what it has,
+    /// and nobody knows whether there are rows in it.
+    fn is_caught_up(&self) -> bool {
+        true
+    }
 
     /// The position up to which the server is known to bring every row: what is behind it was not yet checked against the
     /// server's catalogue.
@@ -84,6 +91,12 @@ pub trait Connector: Send {
 
     /// What stands in the tables is published, and the next session reads the log from there.
     fn tables_were_read(&mut self);
+
+    /// Asks a server with which there is no session how much log it holds back for us, in bytes. `None` if it does not
+    /// tell, or holds nothing back for anybody.
+    fn retained_bytes(&mut self) -> impl Future<Output = Option<u64>> + Send {
+        std::future::ready(None)
+    }
 }
 
 /// How a session begins.

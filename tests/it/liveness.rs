@@ -15,6 +15,8 @@ on_each_version!(
     fr_04_broker_slow,
     fr_05_stream_dead,
     fr_05_stream_idle,
+    silent_while_attaching,
+    rows_that_are_not_brought_yet,
     fr_06_publication_newer_than_slot,
     fr_07_no_primary_key,
     fr_47_standby,
@@ -172,6 +174,53 @@ fn fr_05_stream_idle(version: Version) {
         case.slot().unwrap().active_pid == Some(walsender) && relay.health().is_some_and(|health| health.status == 200)
     });
     assert_eq!(relay.metric("outbox_source_reconnects_total").unwrap_or(0.0), 0.0);
+}
+
+/// Proves that a server that lets us in and then does not answer is given up and tried again, red.
+fn silent_while_attaching(version: Version) {
+    let server = PrivateServer::start(version, "");
+    let case = Case::on(&server, &Kafka::shared());
+    case.db.run(&base_table("outbox"));
+    let blocker = case.db.session();
+    // whoever reads the catalogue waits for this
+    blocker.run("BEGIN; LOCK TABLE pg_publication IN ACCESS EXCLUSIVE MODE");
+    let config =
+        case.config().set("source.postgres.silence-timeout", "2s").set("source.postgres.connect-timeout", "1s");
+    let relay = Outboxd::start(&config);
+    relay.wait_reason("source_silent", 15);
+    blocker.run("ROLLBACK");
+    relay.ready();
+    case.insert("A", "1", "at last");
+    case.consume("A", 1, 20);
+}
+
+/// Proves that rows which the server has not brought yet are pending: it may have to look through much of what others wrote.
+fn rows_that_are_not_brought_yet(version: Version) {
+    let case = Case::new(version);
+    case.db.run("CREATE TABLE other (t text)");
+    assert_eq!(case.start().terminate(), Some(0));
+    let rows = size(150_000, 1_000_000);
+    case.db.run(&format!("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, {rows})"));
+    case.insert("A", "1", "behind all that");
+    let relay = Outboxd::start(&case.config());
+    let mut looks = 0;
+    loop {
+        let Some((_, metrics)) = relay.get("/metrics") else { continue };
+        let value = |name: &str| {
+            let line = metrics.lines().find(|line| line.starts_with(&format!("{name}{{")));
+            line.and_then(|line| line.split_whitespace().last()?.parse::<f64>().ok())
+                .unwrap_or_else(|| panic!("{name}"))
+        };
+        if value("outbox_events_total") > 0.0 {
+            break;
+        }
+        if value("outbox_source_connected") > 0.0 {
+            assert!(value("outbox_pending_seconds") > 0.0, "nothing is said to be pending at look {looks}");
+            looks += 1;
+        }
+    }
+    assert!(looks > 0, "the server was too quick to show anything");
+    eventually("nothing is pending", 20, || (relay.metric("outbox_pending_seconds")? == 0.0).then_some(()));
 }
 
 /// Proves that a slot older than the publication is a state of its own: terminal, the slot is kept and the row before

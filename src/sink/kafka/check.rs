@@ -208,7 +208,7 @@ pub fn findings_of(error: &SinkError) -> Vec<Finding> {
         SinkError::Configuration { message, hint } | SinkError::Refused { message, hint, .. } => {
             Finding::errors(message, hint)
         }
-        SinkError::Restart { message, .. } => {
+        SinkError::Restart { message, .. } | SinkError::Closed { message } => {
             let hint = "check sink.kafka.bootstrap-servers, the network, security.protocol and SASL settings, and that the \
                         brokers run";
             vec![Finding::error(message.clone(), hint)]

@@ -45,7 +45,7 @@ pub(super) struct Cause {
     pub(super) topic: String,
     /// The event id, as text as far as it is text.
     pub(super) id: String,
-    /// Bytes of key and value.
+    /// Its share of the window.
     pub(super) bytes: u64,
     /// What the broker or librdkafka said.
     pub(super) code: RDKafkaErrorCode,
@@ -364,7 +364,7 @@ impl ProducerContext for Context {
                 message.partition()
             )),
             Ok(message) => {
-                let bytes = window_bytes(message.key(), message.payload());
+                let bytes = share_of_window(message);
                 if ordinal != POSITION_OPAQUE && ordinal & FIRST_FLAG != 0 {
                     self.0.open(message.topic(), message.partition());
                     self.0.acknowledge(ordinal & !FIRST_FLAG, bytes);
@@ -380,7 +380,7 @@ impl ProducerContext for Context {
                     Cause {
                         topic: message.topic().to_owned(),
                         id: id.map_or_else(|| "unknown".to_owned(), |id| String::from_utf8_lossy(id).into_owned()),
-                        bytes: window_bytes(message.key(), message.payload()),
+                        bytes: share_of_window(message),
                         code,
                         is_position: ordinal == POSITION_OPAQUE,
                     }
@@ -388,6 +388,12 @@ impl ProducerContext for Context {
             }
         }
     }
+}
+
+/// What [`Record::window_bytes`](crate::record::Record::window_bytes) gave when the message was sent.
+fn share_of_window<M: Message>(message: &M) -> u64 {
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+    window_bytes(message.key(), message.payload(), headers.map(|header| (header.key, header.value)))
 }
 
 /// The context of the clients that only ask: their errors come back with the answer, but for a refusal, which librdkafka

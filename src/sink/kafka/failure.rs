@@ -45,6 +45,11 @@ pub(super) fn remedy(code: RDKafkaErrorCode) -> Remedy {
     }
 }
 
+/// Whether a batch, or a record, is larger than its topic allows.
+pub(super) fn is_too_large(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge)
+}
+
 /// The end of a session after which the next one will do better.
 pub(super) fn restart(reason: Reason, message: String, at_once: bool) -> SinkError {
     SinkError::Restart { reason, message, at_once }
@@ -52,7 +57,15 @@ pub(super) fn restart(reason: Reason, message: String, at_once: bool) -> SinkErr
 
 /// A record is for a partition that its topic does not have; `partitions` is how many it has, if that is known.
 pub(super) fn lacks_partition(record: &Record<'_>, id: &str, partitions: Option<i32>) -> Blocked {
-    let (topic, partition) = (record.topic, record.partition.unwrap_or_default());
+    let topic = record.topic;
+    let Some(partition) = record.partition else {
+        // chosen by the key's hash, by a number of partitions that does not hold any more
+        return Blocked {
+            reason: Reason::TopicMissing,
+            detail: format!("topic \"{topic}\" has fewer partitions than before; it is looked up again"),
+            hint: format!("if \"{topic}\" was made again on purpose, wait"),
+        };
+    };
     let count = partitions.map_or_else(String::new, |count| format!(": it has {count}"));
     Blocked {
         reason: Reason::TopicMissing,
@@ -67,7 +80,7 @@ pub(super) fn lacks_partition(record: &Record<'_>, id: &str, partitions: Option<
 /// The refusal of a record that stood alone.
 pub(super) fn refused(cause: &Cause) -> SinkError {
     let Cause { topic, id, bytes, code, .. } = cause;
-    let too_large = matches!(code, RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge);
+    let too_large = is_too_large(*code);
     let hint = match code {
         _ if too_large => format!("raise max.message.bytes of topic \"{topic}\""),
         RDKafkaErrorCode::InvalidRecord => {
@@ -90,6 +103,18 @@ pub(super) fn refused(cause: &Cause) -> SinkError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_a_partition_only_if_the_row_asked_for_one() {
+        let words = |partition| {
+            let record =
+                Record { topic: "t", partition, key: None, payload: None, headers: Vec::new(), timestamp_ms: 0 };
+            let blocked = lacks_partition(&record, "7", None);
+            format!("{} [{}]", blocked.detail, blocked.hint)
+        };
+        assert!(words(Some(4)).contains("is for partition 4,") && words(Some(4)).contains("--partitions 5"));
+        assert!(!words(None).contains("partition 0") && !words(None).contains("record.partition"), "{}", words(None));
+    }
 
     #[test]
     fn only_what_lies_in_the_record_is_isolated() {

@@ -11,6 +11,8 @@
 //! records of a key go first. So `enable.gapless.guarantee` ends the producer at the first refusal. The next session
 //! sends one record per batch until the guilty one stands alone; then it has a name.
 //!
+//! Where a batch was too large for a topic whose limit nobody tells, batches are made smaller first.
+//!
 //! **Ask before, not after.** Existence and `max.message.bytes` of a topic are looked up before its first record. What
 //! can mend itself by a person's act outside (a topic, a right, a limit) blocks and is tried again; only what lies in
 //! the record itself is an error.
@@ -185,6 +187,12 @@ impl KafkaSink {
             message = format!("the position could not be written to topic \"{topic}\": {code}");
             let denied = *code == RDKafkaErrorCode::TopicAuthorizationFailed;
             return restart(if denied { Reason::TopicNotAuthorized } else { Reason::SinkUnreachable }, message, false);
+        }
+        if let Mode::Batches { bytes } = session.mode
+            && failure::is_too_large(*code)
+            && let Some(bytes) = self.topics.guess(topic, bytes)
+        {
+            return restart(Reason::Starting, format!("{message}; making batches of {bytes} bytes at most"), true);
         }
         match failure::remedy(*code) {
             Remedy::Isolate if session.mode == Mode::Isolating => failure::refused(&cause),

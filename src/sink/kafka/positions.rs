@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::admin::{self, Admin, Creation, Existence, words};
 use super::context::AskingContext;
+use super::failure::restart;
 use super::oauth::Login;
 use crate::config::KafkaConfig;
 use crate::sink::SinkError;
@@ -50,7 +51,16 @@ pub(super) async fn find_or_make(admin: &Arc<Admin>, config: &KafkaConfig) -> Re
         Existence::Missing => {
             let created = admin::create(admin, topic, &Creation::of_positions(config)).await.map_err(no_answer)?;
             created.map_err(|code| not_usable(topic, &format!("could not be created: {code}")))?;
-            Ok(1)
+            // somebody else may have been faster, with another number
+            match admin::existence(admin, topic).await.map_err(no_answer)? {
+                Existence::Exists(partitions) => Ok(partitions),
+                Existence::Refused(code) => Err(not_usable(topic, &format!("cannot be used: {code}"))),
+                Existence::Missing => Err(restart(
+                    Reason::SinkUnreachable,
+                    format!("not every broker knows yet that the positions topic \"{topic}\" was made"),
+                    false,
+                )),
+            }
         }
     }
 }

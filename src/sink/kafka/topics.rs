@@ -20,6 +20,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 const ASK_LIMIT_AGAIN: Duration = Duration::from_secs(10);
 /// Pauses before a topic that refused its writer is tried again: the first, and the longest.
 const TRY_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// Where a topic's limit is not known, batches are not made smaller than this: then it is a record that is too large.
+const SMALLEST_GUESS: u64 = 16 << 10;
 /// A refusal this long after the last one is a new one.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(120);
 
@@ -73,6 +75,8 @@ pub(super) enum Verdict {
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     known: HashMap<String, Topic>,
+    /// Limits that the brokers do not tell: half of what was refused.
+    guesses: HashMap<String, u64>,
 }
 
 impl Topics {
@@ -124,7 +128,12 @@ impl Topics {
     /// Notes what a look-up found.
     pub(super) fn learn(&mut self, topic: String, found: Found, now: Instant) {
         let state = match found {
-            Found::Usable { limit, partitions } => Topic::Usable { limit, partitions, asked: now },
+            Found::Usable { limit, partitions } => {
+                if limit.is_some() {
+                    self.guesses.remove(&topic);
+                }
+                Topic::Usable { limit, partitions, asked: now }
+            }
             // asked only whether it has grown; the next record tells what is wrong
             Found::Unusable(_) if matches!(self.known.get(&topic), Some(Topic::Usable { .. })) => return,
             Found::Unusable(blocked) => Topic::Unusable { blocked, again: now + LOOK_AGAIN },
@@ -161,13 +170,24 @@ impl Topics {
         self.known.retain(|_, topic| !matches!(topic, Topic::Asked { .. }));
     }
 
-    /// The smallest limit that is known.
+    /// Notes that a batch of up to so many bytes was too large for a topic whose limit is not known. Gives the size to go on
+    /// with; `None` if the limit is known, or no batch could be the cause.
+    pub(super) fn guess(&mut self, topic: &str, refused_bytes: u64) -> Option<u64> {
+        if matches!(self.known.get(topic), Some(Topic::Usable { limit: Some(_), .. })) {
+            return None;
+        }
+        let guess = Some(refused_bytes / 2).filter(|guess| *guess >= SMALLEST_GUESS)?;
+        self.guesses.insert(topic.to_owned(), guess);
+        Some(guess)
+    }
+
+    /// The smallest limit that is known or guessed.
     pub(super) fn smallest_limit(&self) -> Option<u64> {
         let limit = |topic: &Topic| match topic {
             Topic::Usable { limit, .. } => *limit,
             _ => None,
         };
-        self.known.values().filter_map(limit).min()
+        self.known.values().filter_map(limit).chain(self.guesses.values().copied()).min()
     }
 }
 
@@ -222,6 +242,21 @@ mod tests {
         assert_eq!(topics.no_room("a", large(), later), Verdict::LookUp { before: Some(large()) });
         topics.forget_unanswered();
         assert_eq!(topics.verdict("a", || later), Verdict::LookUp { before: None });
+    }
+
+    #[test]
+    fn a_limit_that_is_not_told_is_guessed() {
+        let mut topics = Topics::default();
+        let now = Instant::now();
+        let usable = |limit| Found::Usable { limit, partitions: Some(1) };
+        topics.learn("a".to_owned(), usable(None), now);
+        assert_eq!((topics.guess("a", 1_000_000), topics.smallest_limit()), (Some(500_000), Some(500_000)));
+        topics.forget("a");
+        topics.learn("a".to_owned(), usable(None), now);
+        assert_eq!((topics.guess("a", 500_000), topics.smallest_limit()), (Some(250_000), Some(250_000)));
+        assert_eq!((topics.guess("a", 20_000), topics.smallest_limit()), (None, Some(250_000)));
+        topics.learn("a".to_owned(), usable(Some(900_000)), now);
+        assert_eq!((topics.guess("a", 800_000), topics.smallest_limit()), (None, Some(900_000)));
     }
 
     #[test]

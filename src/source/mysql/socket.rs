@@ -4,14 +4,14 @@ use std::io;
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio_rustls::TlsConnector;
 
 use super::error::{refuse, unreachable};
 use super::login::no_answer;
 use super::settings::ConnectSettings;
 use super::url::Address;
-use crate::source::SourceError;
+use crate::source::{SourceError, tcp};
 use crate::state::Reason;
 use crate::tls::client_config;
 
@@ -30,9 +30,7 @@ pub(super) async fn connect(settings: &ConnectSettings) -> Result<Box<dyn Stream
             Ok(Box::new(socket))
         }
         Address::Tcp { host, port } => {
-            let socket =
-                TcpStream::connect((host.as_str(), *port)).await.map_err(|error| no_answer(settings, error))?;
-            socket.set_nodelay(true).map_err(|error| unreachable("could not set TCP_NODELAY", error))?;
+            let socket = tcp::connect(host, *port).await.map_err(|error| no_answer(settings, error))?;
             Ok(Box::new(socket))
         }
     }

@@ -27,6 +27,7 @@ mod inspect;
 mod login;
 mod newcomers;
 mod password;
+mod patience;
 pub mod pgoutput;
 mod reader;
 mod relations;
@@ -48,7 +49,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use self::attach::{Attachment, Begin, Past, attach};
 use self::client::{Frame, ReplicationClient};
@@ -108,7 +109,12 @@ impl source::Connector for Connector {
         board: &StatusBoard,
     ) -> Result<Attached<Self>, SourceError> {
         let Self { walsender_pid, tables_were_read, .. } = *self;
-        match attach(&self.settings, Past { record, walsender_pid, tables_were_read }, board).await? {
+        let past = Past { record, walsender_pid, tables_were_read };
+        let attached = tokio::select! {
+            attached = attach(&self.settings, past, board) => attached,
+            overdue = patience::overdue(&self.settings, board) => Err(overdue),
+        };
+        match attached? {
             Begin::Stream(attachment) => {
                 self.walsender_pid = Some(attachment.client.backend_pid());
                 Ok(Attached::Stream(Slot { settings: Arc::clone(&attachment.settings), attachment }))
@@ -122,6 +128,12 @@ impl source::Connector for Connector {
 
     fn tables_were_read(&mut self) {
         self.tables_were_read = true;
+    }
+
+    async fn retained_bytes(&mut self) -> Option<u64> {
+        let asked =
+            tokio::time::timeout(self.settings.silence_timeout, Box::pin(watch::retained_bytes(&self.settings))).await;
+        asked.ok()?.inspect_err(|error| debug!(error = %crate::chain(error), "could not ask for the slot's log")).ok()
     }
 }
 
@@ -149,6 +161,7 @@ impl Ready for Slot {
             slot: names.slot.clone(),
             is_idle: false,
             begin: standing.slot,
+            wal_end: standing.wal_end,
             walsender_pid: client.backend_pid(),
         };
         let (identity, position) = (standing.identity.clone(), Position::Postgres(standing.slot));
@@ -264,6 +277,10 @@ impl Source for PostgresSource {
 
     fn silent_for(&self) -> Duration {
         self.client.last_read().elapsed()
+    }
+
+    fn is_caught_up(&self) -> bool {
+        self.received >= self.watch.due()
     }
 
     fn verified(&self) -> Position {

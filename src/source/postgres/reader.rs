@@ -104,6 +104,7 @@ impl TableReader {
             slot: settings.names.temporary_slot(),
             is_idle: true,
             begin: made.position,
+            wal_end: made.position,
             walsender_pid: holder.backend_pid(),
         };
         info!(position = %made.position, rows = estimate, "reading the tables begins; the number is the planner's guess");

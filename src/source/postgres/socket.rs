@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::address::Address;
 use super::error::unreachable;
 use super::settings::ConnectSettings;
-use crate::source::SourceError;
+use crate::source::{SourceError, tcp};
 use crate::state::Reason;
 use crate::tls::{SslMode, client_config, server_end_point};
 
@@ -45,8 +45,7 @@ pub(super) async fn open(settings: &ConnectSettings) -> Result<Opened, SourceErr
                 Ok(Opened { stream: Box::new(socket), end_point: None })
             }
             Address::Tcp { host, port } => {
-                let socket = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
-                socket.set_nodelay(true).map_err(|error| unreachable("could not set TCP_NODELAY", error))?;
+                let socket = tcp::connect(host, *port).await.map_err(failed)?;
                 negotiate_tls(settings, host, socket).await
             }
         }

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
+use super::address::reach_any;
 use super::catalog::{self, SlotFacts};
 use super::error::{ServerError, from_driver, from_server};
 use super::guard::difference;
@@ -47,6 +48,8 @@ struct Shared {
     verified: AtomicU64,
     /// Log that the slot holds back, in bytes; -1 until known.
     retained: AtomicI64,
+    /// What the stream should have brought by now.
+    due: AtomicU64,
     /// When the server last answered, in milliseconds since the watch began.
     answered: AtomicU64,
     /// Tables that patterns fit and that are not published.
@@ -63,6 +66,8 @@ pub(super) struct Watched {
     pub is_idle: bool,
     /// Where the reading begins.
     pub begin: Lsn,
+    /// Where the server's log ended before.
+    pub wal_end: Lsn,
     /// The server's process that uses the slot.
     pub walsender_pid: i32,
 }
@@ -76,12 +81,14 @@ impl Watch {
             confirmed: AtomicU64::new(watched.begin.0),
             verified: AtomicU64::new(watched.begin.0),
             retained: AtomicI64::new(-1),
+            due: AtomicU64::new(readable(watched.wal_end).0),
             answered: AtomicU64::new(0),
             unpublished: Mutex::default(),
         });
         let begun = Instant::now();
         let newcomers = Newcomers::new(&settings);
-        let watcher = Watcher { session, settings, watched, begun, newcomers, shared: Arc::clone(&shared) };
+        let wal_end = watched.wal_end;
+        let watcher = Watcher { session, settings, watched, begun, newcomers, wal_end, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
             let alarm = watcher.run().await;
             // the receiver has gone when the stream ended first
@@ -101,6 +108,12 @@ impl Watch {
     /// Something wrong, if it has been found.
     pub(super) fn try_alarm(&mut self) -> Option<SourceError> {
         self.alarms.try_recv().ok()
+    }
+
+    /// What the stream should have brought by now: where the server's log ended some seconds ago.
+    #[must_use]
+    pub(super) fn due(&self) -> Lsn {
+        Lsn(self.shared.due.load(Ordering::Relaxed))
     }
 
     /// Tells what the source has confirmed.
@@ -142,12 +155,22 @@ impl Drop for Watch {
     }
 }
 
+/// How far a log that ends here can be read. The server may have written it up to the end of a page, in the middle of a
+/// record that nobody can read before the rest follows (PostgreSQL source, `XLogBackgroundFlush`).
+fn readable(wal_end: Lsn) -> Lsn {
+    const PAGE: u64 = 8 << 10;
+    const LONGEST_USUAL_RECORD: u64 = 2 * PAGE;
+    if wal_end.0.is_multiple_of(PAGE) { Lsn(wal_end.0.saturating_sub(LONGEST_USUAL_RECORD)) } else { wal_end }
+}
+
 struct Watcher {
     session: SqlSession,
     settings: Arc<PostgresSettings>,
     watched: Watched,
     begun: Instant,
     newcomers: Newcomers,
+    /// Where the log ended at the last look.
+    wal_end: Lsn,
     shared: Arc<Shared>,
 }
 
@@ -184,6 +207,9 @@ impl Watcher {
         let slot = catalog::slot(client, facts.server.version, &self.watched.slot).await?;
         let answered = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.shared.answered.store(answered, Ordering::Relaxed);
+        // a look ago: by now the server has told in the stream that it has passed that
+        self.shared.due.store(readable(self.wal_end).0, Ordering::Relaxed);
+        self.wal_end = facts.server.wal_end;
         if self.watched.is_idle
             && let Some(alarm) = unusable(&self.watched.slot, slot.as_ref())
         {
@@ -208,6 +234,20 @@ impl Watcher {
         let hint = self.settings.names.leave_hint();
         Ok(Some(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))))
     }
+}
+
+/// Asks for the log that the slot holds back, in bytes: none, if there is no slot or it has lost its log.
+///
+/// # Errors
+/// The server cannot be reached.
+pub(super) async fn retained_bytes(settings: &PostgresSettings) -> Result<u64, SourceError> {
+    let (connect, session) = reach_any(&settings.connect).await?;
+    let slot = async {
+        let version = catalog::server(&session.client).await?.version;
+        catalog::slot(&session.client, version, &settings.names.slot).await
+    };
+    let slot = slot.await.map_err(|error| from_driver("read the slot's state", &connect, error))?;
+    Ok(slot.and_then(|slot| u64::try_from(slot.retained_bytes?).ok()).unwrap_or(0))
 }
 
 /// Whether a slot that nobody reads from has gone, or has lost its log.

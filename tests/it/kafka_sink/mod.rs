@@ -178,6 +178,8 @@ struct Relay {
     done: usize,
     acknowledged: BTreeSet<usize>,
     committed: usize,
+    /// What is on its way takes so many bytes.
+    window: u64,
     opened: bool,
     restarts: Vec<String>,
     blocked: Vec<Blocked>,
@@ -194,6 +196,7 @@ impl Relay {
             done: 0,
             acknowledged: BTreeSet::new(),
             committed: 0,
+            window: 0,
             opened: false,
             restarts: Vec::new(),
             blocked: Vec::new(),
@@ -234,6 +237,7 @@ impl Relay {
             self.committed = stored.map_or(0, |record| record.position.lsn().unwrap().0 as usize);
             (self.next, self.done, self.opened) = (self.committed, self.committed, true);
             self.acknowledged.clear();
+            self.window = 0;
         }
         while let Some(event) = self.events.get(self.next) {
             let id = self.next.to_string();
@@ -251,7 +255,10 @@ impl Relay {
                 timestamp_ms: 1_700_000_000_000 + self.next as i64,
             };
             match self.sink.enqueue(&record, self.next)? {
-                Enqueued::Queued => self.next += 1,
+                Enqueued::Queued => {
+                    self.next += 1;
+                    self.window += record.window_bytes();
+                }
                 Enqueued::Full => break,
                 Enqueued::Blocked => {
                     if let Some(blocked) = self.sink.blocked() {
@@ -270,6 +277,7 @@ impl Relay {
         if let Ok(outcome) = tokio::time::timeout(Duration::from_millis(100), self.sink.acknowledged(&mut news)).await {
             outcome?;
         }
+        self.window -= news.acks.iter().map(|ack| ack.bytes).sum::<u64>();
         self.acknowledged.extend(news.acks.iter().map(|ack| ack.ordinal));
         while self.acknowledged.remove(&self.done) {
             self.done += 1;
@@ -336,6 +344,7 @@ async fn chooses_javas_partitions() {
 }
 
 /// Null and empty stay apart: key, payload, header; so do repeated headers and the time. Topics are made as configured.
+/// What a record took of the window comes back with its acknowledgement, to the byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn keeps_every_part_of_a_record() {
     let topic = unique("parts");
@@ -350,6 +359,7 @@ async fn keeps_every_part_of_a_record() {
     let mut relay = Relay::new(config.clone(), events.clone());
     relay.run(events.len(), |_| false).await.unwrap();
     assert_eq!(relay.restarts, Vec::<String>::new());
+    assert_eq!(relay.window, 0);
     let mut seen = read_topic(&topic, 3);
     seen.sort_by_key(Seen::id);
     assert_eq!(seen.len(), events.len());
@@ -496,6 +506,27 @@ async fn survives_a_limit_that_is_lowered() {
     alter_topic(&topic, "max.message.bytes", "1048588").await;
     relay.run(501, |_| false).await.unwrap();
     assert_complete_and_in_order(&read_topic(&topic, 1), 501);
+    delete_topics(&[&topic, &config.positions_topic]).await;
+}
+
+/// A limit that the user may not see: batches become smaller until they fit, and stay so.
+#[tokio::test(flavor = "multi_thread")]
+async fn finds_batches_that_fit_where_no_limit_is_told() {
+    let topic = unique("untold");
+    let config = config();
+    create_topic(&topic, 1, &[("max.message.bytes", "100000")]).await;
+    let event = |i: usize| Event::new(&topic, &format!("k{}", i % 7), vec![b'x'; 500]);
+    let mut relay = Relay::new(config.clone(), (0..4_000).map(event).collect());
+    // the same as without the right DESCRIBE_CONFIGS
+    relay.sink = relay.sink.without_topic_settings();
+    relay.run(4_000, |_| false).await.unwrap();
+    assert!(relay.restarts.iter().all(|words| words.contains("making batches of")), "{:?}", relay.restarts);
+    let restarts = relay.restarts.len();
+    assert!((1..=4).contains(&restarts), "{:?}", relay.restarts);
+    relay.events.extend((4_000..8_000).map(event));
+    relay.run(8_000, |_| false).await.unwrap();
+    assert_eq!(relay.restarts.len(), restarts, "{:?}", relay.restarts);
+    assert_complete_and_in_order(&read_topic(&topic, 1), 8_000);
     delete_topics(&[&topic, &config.positions_topic]).await;
 }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -82,6 +82,23 @@ impl Outboxd {
     #[track_caller]
     pub(crate) fn start_files(files: &[(&str, &str)], flags: &[&str], port: u16) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let stdout = File::create(dir.path().join("stdout")).unwrap();
+        Self::start_in(dir, files, flags, port, stdout.into())
+    }
+
+    /// Starts `outboxd run` with its standard output in a pipe.
+    #[track_caller]
+    pub(crate) fn start_piped(config: &Config) -> (Self, ChildStdout) {
+        let port = free_port();
+        let text = config.clone().set("http.listen", format!("127.0.0.1:{port}")).text();
+        let dir = tempfile::tempdir().unwrap();
+        let mut relay = Self::start_in(dir, &[("outboxd.toml", &text)], &[], port, Stdio::piped());
+        let stdout = relay.child.stdout.take().unwrap();
+        (relay, stdout)
+    }
+
+    #[track_caller]
+    fn start_in(dir: TempDir, files: &[(&str, &str)], flags: &[&str], port: u16, stdout: Stdio) -> Self {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
@@ -94,7 +111,7 @@ impl Outboxd {
             .args(flags)
             .current_dir(dir.path())
             .stdin(Stdio::null());
-        command.stdout(File::create(dir.path().join("stdout")).unwrap());
+        command.stdout(stdout);
         command.stderr(File::create(dir.path().join("stderr")).unwrap());
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("OUTBOX") || name == "RUST_LOG" {

@@ -1,6 +1,8 @@
 //! The session's promises, with a scripted source and sink under tokio's paused clock: any order of events that real
 //! servers may bring, brought on purpose.
 
+mod attempts;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,9 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::report::Reporter;
+use super::Reporter;
 use super::session::{End, Session, Settings};
 use crate::change::{Batch, Cell, Column, ColumnType, Item, Relation};
 use crate::config::{Config, DeliveryConfig, OnUpdate};
@@ -60,6 +63,8 @@ enum Read {
     Poison(u64),
     /// A keepalive.
     Progress(u64),
+    /// Nothing comes for so long.
+    Wait(Duration),
     /// The connection breaks.
     Break,
     /// Nothing follows.
@@ -84,9 +89,15 @@ struct ScriptedSource {
     relation: Arc<Relation>,
     log: Log,
     stop: CancellationToken,
+    waits_until: Option<Instant>,
 }
 
 impl ScriptedSource {
+    fn new(script: Vec<Read>, log: &Log, stop: &CancellationToken) -> Self {
+        let (log, stop) = (Arc::clone(log), stop.clone());
+        Self { script: script.into(), relation: relation(), log, stop, waits_until: None }
+    }
+
     fn rows(&self, count: u32, batch: &mut Batch) {
         for _ in 0..count {
             push_row(batch, &self.relation, Some("T"));
@@ -98,6 +109,11 @@ impl Source for ScriptedSource {
     async fn read(&mut self, batch: &mut Batch) -> Result<(), SourceError> {
         // as a socket: something comes after a while, or never
         tokio::time::sleep(Duration::from_millis(1)).await;
+        if let Some(Read::Wait(time)) = self.script.front() {
+            let until = *self.waits_until.get_or_insert_with(|| Instant::now() + *time);
+            tokio::time::sleep_until(until).await;
+            self.waits_until = None;
+        }
         match self.script.pop_front() {
             None => std::future::pending().await,
             Some(Read::Break) => Err(SourceError::Connection {
@@ -105,6 +121,11 @@ impl Source for ScriptedSource {
                 message: "broke".to_owned(),
                 source: None,
             }),
+            // as a keepalive that tells nothing new
+            Some(Read::Wait(_)) => {
+                batch.push(Item::Progress(at(1)));
+                Ok(())
+            }
             Some(Read::End) => {
                 batch.push(Item::End);
                 Ok(())
@@ -182,8 +203,15 @@ struct ScriptedSink {
     picks: VecDeque<prop::sample::Index>,
     capacity: usize,
     committing: Option<Position>,
+    /// What one record takes of the window; all are alike.
+    bytes: u64,
     /// Records after which the broker is gone.
     dies_after: Option<usize>,
+    /// Whether it comes back at once then, having learned something.
+    learns: bool,
+    /// Sessions that it begins before no broker answers any more.
+    opens: usize,
+    is_open: bool,
     blocked: Option<Blocked>,
 }
 
@@ -194,7 +222,7 @@ impl ScriptedSink {
         let done = log.iter().filter(|seen| matches!(seen, Seen::Acknowledged(_))).count();
         if self.dies_after.is_some_and(|limit| done >= limit) {
             let message = "gone".to_owned();
-            return Some(Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: false }));
+            return Some(Err(SinkError::Restart { reason: Reason::SinkUnreachable, message, at_once: self.learns }));
         }
         if let Some(position) = self.committing.take() {
             log.push(Seen::Committed(position.clone()));
@@ -207,14 +235,16 @@ impl ScriptedSink {
         let pick = self.picks.pop_front()?;
         let ordinal = self.outstanding.remove(pick.index(self.outstanding.len()));
         log.push(Seen::Acknowledged(ordinal));
-        let bytes = crate::record::window_bytes(Some(b"T"), Some(b"T"));
-        into.acks.push(Ack { ordinal, records: 1, bytes });
+        into.acks.push(Ack { ordinal, records: 1, bytes: self.bytes });
         Some(Ok(()))
     }
 }
 
 impl Sink for ScriptedSink {
     async fn open(&mut self, _: &str) -> Result<Option<PositionRecord>, SinkError> {
+        self.is_open = false;
+        let Some(left) = self.opens.checked_sub(1) else { return std::future::pending().await };
+        (self.opens, self.is_open) = (left, true);
         Ok(None)
     }
 
@@ -222,9 +252,11 @@ impl Sink for ScriptedSink {
         Ok(None)
     }
 
-    async fn close(&mut self, _: Duration) {}
+    async fn close(&mut self, _: Duration) {
+        self.is_open = false;
+    }
 
-    fn enqueue(&mut self, _: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
+    fn enqueue(&mut self, record: &Record<'_>, ordinal: Ordinal) -> Result<Enqueued, SinkError> {
         if self.blocked.is_some() {
             return Ok(Enqueued::Blocked);
         }
@@ -232,6 +264,7 @@ impl Sink for ScriptedSink {
             return Ok(Enqueued::Full);
         }
         self.outstanding.push(ordinal);
+        self.bytes = record.window_bytes();
         self.log.lock().unwrap().push(Seen::Enqueued(ordinal));
         Ok(Enqueued::Queued)
     }
@@ -257,7 +290,24 @@ impl Sink for ScriptedSink {
     }
 
     fn is_connected(&self) -> bool {
-        true
+        self.is_open
+    }
+}
+
+/// A sink that acknowledges nothing until it is told otherwise.
+fn sink(log: &Log) -> ScriptedSink {
+    ScriptedSink {
+        log: Arc::clone(log),
+        outstanding: Vec::new(),
+        picks: VecDeque::new(),
+        capacity: usize::MAX,
+        committing: None,
+        bytes: 0,
+        dies_after: None,
+        learns: false,
+        opens: usize::MAX,
+        is_open: true,
+        blocked: None,
     }
 }
 
@@ -289,18 +339,18 @@ async fn run(reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> Ran {
 }
 
 async fn run_from(start: Option<PositionRecord>, reads: Vec<Read>, change: impl FnOnce(&mut ScriptedSink)) -> Ran {
+    run_for(Duration::from_secs(2), start, reads, change).await
+}
+
+async fn run_for(
+    time: Duration,
+    start: Option<PositionRecord>,
+    reads: Vec<Read>,
+    change: impl FnOnce(&mut ScriptedSink),
+) -> Ran {
     let (log, stop) = (Log::default(), CancellationToken::new());
-    let source =
-        ScriptedSource { script: reads.into(), relation: relation(), log: Arc::clone(&log), stop: stop.clone() };
-    let mut sink = ScriptedSink {
-        log: Arc::clone(&log),
-        outstanding: Vec::new(),
-        picks: VecDeque::new(),
-        capacity: usize::MAX,
-        committing: None,
-        dies_after: None,
-        blocked: None,
-    };
+    let source = ScriptedSource::new(reads, &log, &stop);
+    let mut sink = sink(&log);
     change(&mut sink);
     let config = Config::default();
     let delivery = DeliveryConfig { shutdown_timeout: Duration::from_secs(1), ..DeliveryConfig::default() };
@@ -310,7 +360,7 @@ async fn run_from(start: Option<PositionRecord>, reads: Vec<Read>, change: impl 
     let mut reporter = Reporter::new(board.clone(), metrics, Heartbeat::default(), 1 << 20);
     let mut router = Router::new(&config);
     let session = Session::new(&settings, source, &mut sink, &mut router, &mut reporter, start);
-    let end = tokio::time::timeout(Duration::from_secs(2), session.run(&stop)).await.ok();
+    let end = tokio::time::timeout(time, session.run(&stop)).await.ok();
     let seen = log.lock().unwrap().clone();
     (end, seen, board)
 }
@@ -446,6 +496,16 @@ async fn a_blocked_topic_is_told_and_moves_nothing() {
     let status = board.get();
     assert_eq!((status.phase, status.reason), (Phase::Blocked, Reason::TopicMissing));
     assert!(!status.is_ready());
+}
+
+/// A sink has its time for a record from when it got that, however long nothing was sent before.
+#[tokio::test(start_paused = true)]
+async fn a_pause_before_a_record_is_not_the_sinks() {
+    let reads = || vec![Read::Wait(Duration::from_secs(20)), Read::Transaction(1, 10)];
+    let (_, _, board) = run_for(Duration::from_secs(25), Some(start()), reads(), |_| {}).await;
+    assert_eq!(board.get().phase, Phase::Streaming, "{:?}", board.get());
+    let (_, _, board) = run_for(Duration::from_secs(30), Some(start()), reads(), |_| {}).await;
+    assert_eq!(board.get().reason, Reason::SinkUnreachable);
 }
 
 proptest! {
