@@ -11,6 +11,8 @@
 //! The first read of the tables is a session too, of a source that has an end and without a position record: it commits no
 //! position, and is over when all of it is acknowledged.
 
+mod ending;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
+use self::ending::{LINGER, behind, patience};
 use super::report::Reporter;
 use super::window::Window;
 use crate::change::{Batch, Ignored, Item, Relation};
@@ -40,9 +43,6 @@ const RED_AFTER: Duration = Duration::from_secs(8);
 
 /// A source that has been silent for longer may hold back rows that we do not know of.
 const FRESH: Duration = Duration::from_secs(5);
-
-/// Longest wait for acknowledgements when the source has gone: what arrives is not sent again.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// Why a session is over.
 #[derive(Debug)]
@@ -191,43 +191,14 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 self.source.close().await;
                 end
             }
-            End::Sink(SinkError::Refused { .. }) | End::Source(_) | End::Row { .. } => {
-                self.leave().await;
+            End::Source(error) => {
+                let limit = patience(&error);
+                End::Source(behind(error, self.leave(limit).await))
+            }
+            End::Sink(SinkError::Refused { .. }) | End::Row { .. } => {
+                self.leave(LINGER).await;
                 end
             }
-        }
-    }
-
-    /// Closes the source first (a server that is stopping waits until our connection is gone), then commits what the sink still acknowledges, so that it is not sent again.
-    async fn leave(self) {
-        let Self { source, sink, mut window, template, mut committed, .. } = self;
-        let verified = source.verified();
-        source.close().await;
-        let Some(template) = template else { return };
-        let mut acknowledgements = Acknowledgements::default();
-        let linger = async {
-            loop {
-                while window.pop_finished().is_some() {}
-                let durable = window.durable();
-                if window.records() == 0 && committed.as_ref() >= durable {
-                    return Ok(());
-                }
-                if durable > committed.as_ref()
-                    && let Some(position) = durable.cloned()
-                {
-                    let verified = verified.clone().min(position.clone());
-                    sink.commit(&PositionRecord { position, verified, ..template.clone() })?;
-                }
-                sink.acknowledged(&mut acknowledgements).await?;
-                for ack in acknowledgements.acks.drain(..) {
-                    window.acknowledge(ack);
-                }
-                committed = committed.max(acknowledgements.committed.take());
-            }
-        };
-        let lingered: Result<Result<(), SinkError>, _> = tokio::time::timeout(LINGER, linger).await;
-        if !matches!(lingered, Ok(Ok(()))) {
-            debug!("records are unacknowledged; they will be sent again");
         }
     }
 
@@ -270,8 +241,7 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
                 }
                 result = self.source.read(&mut self.batch), if can_read => {
                     if let Err(error) = result {
-                        // what came before the error is complete and may still go out
-                        self.publish()?;
+                        self.flush(&error).await?;
                         return Err(error.into());
                     }
                     // a source that has much in store never waits, and others have to get their turn
@@ -452,32 +422,6 @@ impl<'a, S: Source, K: Sink> Session<'a, S, K> {
             );
         }
         self.source.status()
-    }
-
-    /// Waits up to `limit` for all that is outstanding, then commits and confirms it. Rows of the batch that were not
-    /// handed over are read again at the next start.
-    async fn settle(&mut self, limit: Duration) -> Result<(), End> {
-        let deadline = Instant::now() + limit;
-        let mut ticker = tokio::time::interval(TICK);
-        while Instant::now() < deadline {
-            self.commit_if(Duration::ZERO)?;
-            let is_committed = self.committed.as_ref() >= self.window.durable();
-            if self.window.records() == 0 && is_committed {
-                break;
-            }
-            tokio::select! {
-                biased;
-                _ = ticker.tick() => {
-                    self.reporter.beat();
-                    self.source.confirm(None).await?;
-                }
-                result = self.sink.acknowledged(&mut self.acknowledgements) => {
-                    result?;
-                    self.take_acknowledgements().await?;
-                }
-            }
-        }
-        Ok(())
     }
 }
 
