@@ -98,6 +98,8 @@ pub(super) struct SlotFacts {
     pub retained_bytes: Option<i64>,
     /// Whether standbys keep it too; false before 17.
     pub(super) failover: bool,
+    /// Whether it sends prepared transactions before they are committed.
+    pub(super) two_phase: bool,
 }
 
 impl SlotFacts {
@@ -283,7 +285,7 @@ pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Op
     let sql = format!(
         "SELECT plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status, {invalidation}, \
          (pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() \
-            ELSE pg_current_wal_lsn() END, restart_lsn))::int8, {failover} \
+            ELSE pg_current_wal_lsn() END, restart_lsn))::int8, {failover}, two_phase \
          FROM pg_replication_slots WHERE slot_name = $1::text::name"
     );
     let Some(row) = client.query_opt(&sql, &[&name]).await? else { return Ok(None) };
@@ -297,6 +299,7 @@ pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Op
         invalidation: row.try_get(5)?,
         retained_bytes: row.try_get(6)?,
         failover: row.try_get(7)?,
+        two_phase: row.try_get(8)?,
     }))
 }
 

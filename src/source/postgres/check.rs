@@ -100,12 +100,6 @@ impl<'a> Check<'a> {
         self.limits(&room, report).await?;
         self.failover(&room, report);
         self.start(published, report).await;
-        if surroundings::two_phase(client, &self.settings.names.slot).await? {
-            report.warning(
-                format!("slot \"{}\" was made with two_phase, which the relay does not use", self.settings.names.slot),
-                "nothing has to be done: a prepared transaction is published when it is committed",
-            );
-        }
         Ok(())
     }
 

@@ -152,12 +152,6 @@ pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Re
     row.map_or(Ok((true, false)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
 }
 
-/// Whether the slot sends prepared transactions before they are committed.
-pub(super) async fn two_phase(client: &Client, slot: &str) -> Result<bool> {
-    let sql = "SELECT two_phase FROM pg_replication_slots WHERE slot_name = $1::text::name";
-    client.query_opt(sql, &[&slot]).await?.map_or(Ok(false), |row| row.try_get(0))
-}
-
 /// Values of a column of the rows that stand in a table, each once, as text; at most `limit`, of the first 10,000 rows.
 pub(super) async fn values(client: &Client, table: &TableFacts, column: &str, limit: i64) -> Result<Vec<String>> {
     let column = crate::config::names::quote_identifier(column);

@@ -193,10 +193,7 @@ impl Survey {
     /// [`SourceError::Configuration`] if it is somebody else's.
     pub fn is_ours(&self) -> Result<(), SourceError> {
         let Some(slot) = &self.slot else { return Ok(()) };
-        match slot::check(&self.settings, slot, None) {
-            Err(error @ SourceError::Configuration { .. }) => Err(error),
-            _ => Ok(()),
-        }
+        slot::is_ours(&self.settings, slot)
     }
 
     /// Whether the slot can bring everything from `position` on; returns where it stands.
