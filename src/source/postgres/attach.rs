@@ -148,14 +148,15 @@ pub(super) async fn attach(
     }
     let identity = server.identity(settings, &facts);
     start(&mut client, &session, settings, &facts, past.walsender_pid).await?;
-    // read again now that nobody else can move it
+    // read again now that nobody else can move it; the same for the end of the log: whoever had the slot until now may
+    // have published what was committed behind the end that was told before
     let slot = read_slot(&session, settings, version).await?.unwrap_or(slot);
+    let wal_end = log_end(&session, settings).await?.max(server.wal_end);
     let gone = facts
         .publication
         .as_ref()
         .map_or(Gone::Unknown, |publication| what_has_gone(publication, settings, &facts, identity.tables()));
-    let standing =
-        Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
+    let standing = Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end, forks: server.forks };
     Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, gone }))
 }
 
@@ -334,6 +335,12 @@ impl ServerIdentity {
 pub(super) async fn read_facts(session: &SqlSession, settings: &PostgresSettings) -> Result<Facts, SourceError> {
     let facts = inspect::read(&session.client, settings).await;
     facts.map_err(|error| from_driver("read the catalogue", &settings.connect, error))
+}
+
+/// Asks where the log ends now.
+pub(super) async fn log_end(session: &SqlSession, settings: &PostgresSettings) -> Result<Lsn, SourceError> {
+    let end = catalog::wal_end(&session.client).await;
+    end.map_err(|error| from_driver("ask for the end of the log", &settings.connect, error))
 }
 
 /// Reads the state of our slot; `None` if there is none.

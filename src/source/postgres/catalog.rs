@@ -205,6 +205,11 @@ pub(super) async fn was_member_from_the_first(client: &Client, table_oid: u32, m
     Ok(row.try_get::<_, Option<bool>>(0)?.unwrap_or(true))
 }
 
+/// Where the log ends now.
+pub(super) async fn wal_end(client: &Client) -> Result<Lsn> {
+    Ok(server(client).await?.wal_end)
+}
+
 /// A table by both of its names.
 #[derive(Clone, Debug)]
 pub(super) struct Root {

@@ -5,7 +5,7 @@
 
 use super::address::reach;
 use super::attach::{self, Lost, ServerIdentity};
-use super::catalog::{self, SlotFacts};
+use super::catalog::SlotFacts;
 use super::client::ReplicationClient;
 use super::error::{from_driver, unreachable};
 use super::guard::Standing;
@@ -146,7 +146,7 @@ impl Survey {
     pub async fn gap(&self, record: Option<&PositionRecord>) -> Result<(), SourceError> {
         let server = self.server.as_ref().map_err(repeat)?;
         // a relay that runs may have published more than the log held at the first look
-        let wal_end = self.wal_end_now().await.unwrap_or_default().max(server.wal_end);
+        let wal_end = attach::log_end(&self.session, &self.settings).await.unwrap_or_default().max(server.wal_end);
         let lost = record.map(|record| Lost { settings: &self.settings, record, wal_end });
         if let Some(lost) = &lost {
             lost.check(server, &self.facts)?;
@@ -168,10 +168,6 @@ impl Survey {
         };
         let verdict = standing.verify(&self.settings.names, record);
         verdict.map_err(|terminal| SourceError::Terminal(Box::new(terminal)))
-    }
-
-    async fn wal_end_now(&self) -> Result<Lsn, tokio_postgres::Error> {
-        Ok(catalog::server(&self.session.client).await?.wal_end)
     }
 
     /// What keeps the relay from working, whatever was published: findings about server and tables, a slot of somebody
