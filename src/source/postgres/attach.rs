@@ -105,11 +105,12 @@ pub(super) async fn attach(
     let settings = &Arc::new(chosen);
     let mut facts = read_facts(&session, settings).await?;
     let version = facts.server.version;
+    let connected = ReplicationClient::connect(&settings.connect, &replication_parameters()).await;
+    facts.server.may_replicate |= connected.is_ok();
     let mut findings = facts.findings(settings);
     if past.record.is_none() {
         findings.extend(facts.uncovered(settings));
     }
-    let connected = ReplicationClient::connect(&settings.connect, &replication_parameters()).await;
     // what the catalogue told says more than a refused login
     let mut client = connected.map_err(|error| refusal(&findings).unwrap_or(error))?;
     let server = identify(&mut client, settings).await?;

@@ -3,6 +3,7 @@
 use tokio_postgres::Client;
 
 use super::catalog::{self, PublicationFacts, ServerFacts, TableFacts};
+use super::error::replication_right;
 use super::settings::PostgresSettings;
 use crate::change::Relation;
 use crate::config::names::quote_identifier;
@@ -73,7 +74,7 @@ impl Facts {
         }
         if !may_replicate {
             let message = format!("user \"{user}\" may not open replication connections");
-            add(Reason::Configuration, message, format!("ALTER ROLE {} REPLICATION;", quote_identifier(user)));
+            add(Reason::Configuration, message, replication_right(user));
         }
         if catalog::is_synchronous(standby_names, &settings.connect.application_name) {
             let finding = synchronous(standby_names, &settings.connect.application_name);

@@ -59,7 +59,7 @@ impl Survey {
     /// The server cannot be reached, refuses the login, or does not answer.
     pub async fn take(settings: &PostgresSettings) -> Result<Self, SourceError> {
         let (settings, session) = reach(settings).await?;
-        let facts = attach::read_facts(&session, &settings).await?;
+        let mut facts = attach::read_facts(&session, &settings).await?;
         let slot = attach::read_slot(&session, &settings, facts.server.version).await?;
         let holder = match slot.as_ref().and_then(|slot| slot.active_pid) {
             None => None,
@@ -78,6 +78,7 @@ impl Survey {
             Ok(mut client) => attach::identify(&mut client, &settings).await,
             Err(error) => Err(error),
         };
+        facts.server.may_replicate |= server.is_ok();
         Ok(Self { settings, session, facts, slot, server, holder })
     }
 
