@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod altered;
 mod column_types;
 mod commands;
 mod commands_check;
@@ -47,6 +48,7 @@ mod mysql_reports;
 mod mysql_stream;
 mod mysql_values;
 mod mysql_xa;
+mod no_rows;
 mod parity;
 mod presets;
 mod readme;

@@ -13,7 +13,7 @@ use super::address::reach;
 use super::catalog::{self, PublicationFacts, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
-use super::guard::{Fork, Standing, difference, other_server, parse_history};
+use super::guard::{Difference, Fork, Standing, difference, other_server, parse_history};
 use super::inspect::{self, Facts, Finding, OLDEST_VERSION, refusal};
 use super::reader::TableReader;
 use super::relations::Gone;
@@ -25,7 +25,7 @@ use crate::config::names::quote_identifier;
 use crate::config::{Start, TableName};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity, TableIdentity};
-use crate::source::{SourceError, Terminal};
+use crate::source::SourceError;
 use crate::state::{Gap, Reason, StatusBoard};
 
 /// The server ends a walsender whose client is silent for this long, and so frees the slot of a dead predecessor.
@@ -247,8 +247,7 @@ async fn take_slot(
         return Ok(slot);
     }
     if let Some(lost) = lost {
-        let message = format!("slot \"{}\" was dropped", settings.names.slot);
-        return Err(lost.terminal_from(lost.record.position.clone(), Reason::SlotMissing, message));
+        return Err(lost.slot());
     }
     slot::make_permanent(client, session, settings, version, board).await?;
     let made = read_slot(session, settings, version).await?;
@@ -268,14 +267,25 @@ pub(super) struct Lost<'a> {
 impl Lost<'_> {
     /// Rows may be missing from the last check of the catalogue on.
     fn terminal(&self, reason: Reason, message: String) -> SourceError {
-        self.terminal_from(self.record.verified.clone(), reason, message)
+        self.differs(Difference::new(reason, message), self.record.verified.clone())
     }
 
     /// Rows may be missing from `from` on.
-    pub(super) fn terminal_from(&self, from: Position, reason: Reason, message: String) -> SourceError {
+    fn differs(&self, difference: Difference, from: Position) -> SourceError {
         let gap = Gap { from: Some(from), to: Some(Position::Postgres(self.wal_end)) };
-        let hint = self.settings.names.leave_hint();
-        SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))
+        SourceError::Terminal(Box::new(difference.terminal(&self.settings.names, gap)))
+    }
+
+    /// The slot has gone.
+    pub(super) fn slot(&self) -> SourceError {
+        let message = format!("slot \"{}\" was dropped", self.settings.names.slot);
+        self.differs(Difference::new(Reason::SlotMissing, message), self.record.position.clone())
+    }
+
+    /// A standby has no slot of its primary's, so its lack says nothing. A name that is that of the primary may point to one
+    /// for a moment, while it moves from server to server.
+    fn is_chance_standby(&self, facts: &Facts) -> bool {
+        facts.server.in_recovery && !self.settings.connect.target.takes_standby()
     }
 
     /// Another server, a publication or tables that have gone, are others than before, or are no longer published.
@@ -296,11 +306,12 @@ impl Lost<'_> {
                 self.terminal(Reason::TableRemade, format!("table \"{}\" was dropped or renamed", name.plain()))
             );
         }
-        if let Some((reason, message)) = facts.taken_out(&self.record.source) {
-            return Err(self.terminal(reason, message));
-        }
+        let taken_out = facts.taken_out(self.settings, &self.record.source);
         let now = server.identity(self.settings, facts);
-        difference(&self.record.source, &now).map_or(Ok(()), |(reason, message)| Err(self.terminal(reason, message)))
+        match taken_out.or_else(|| difference(&self.record.source, &now)) {
+            None => Ok(()),
+            Some(found) => Err(self.differs(found, self.record.verified.clone())),
+        }
     }
 }
 
@@ -327,7 +338,9 @@ impl ServerIdentity {
             slot: settings.names.slot.clone(),
             publication: settings.names.publication.clone(),
             publication_oid: facts.publication.as_ref().map_or(0, |publication| publication.oid),
+            publication_xmin: facts.publication.as_ref().and_then(|publication| publication.xmin),
             tables: facts.table_identities(),
+            schemas: facts.schema_identities(),
         }
     }
 }

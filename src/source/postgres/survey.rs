@@ -154,10 +154,7 @@ impl Survey {
         }
         match (&self.slot, &lost) {
             (Some(slot), lost) => slot::check(&self.settings, slot, lost.as_ref())?,
-            (None, Some(lost)) => {
-                let message = format!("slot \"{}\" was dropped", self.settings.names.slot);
-                return Err(lost.terminal_from(lost.record.position.clone(), Reason::SlotMissing, message));
-            }
+            (None, Some(lost)) => return Err(lost.slot()),
             (None, None) => {}
         }
         let Some(record) = record else { return Ok(()) };
