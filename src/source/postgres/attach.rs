@@ -114,12 +114,13 @@ pub(super) async fn attach(
     // what the catalogue told says more than a refused login
     let mut client = connected.map_err(|error| refusal(&findings).unwrap_or(error))?;
     let server = identify(&mut client, settings).await?;
+    let has_slot = read_slot(&session, settings, version).await?.is_some();
     let lost = past.record.map(|record| Lost { settings, record, wal_end: server.wal_end });
     if let Some(lost) = &lost {
-        lost.check(&server, &facts)?;
+        lost.check(&server, &facts, has_slot)?;
     }
     let may_read = past.record.is_none() && settings.start == Start::Table && version >= OLDEST_VERSION;
-    let reads_tables = may_read && read_slot(&session, settings, version).await?.is_none();
+    let reads_tables = may_read && !has_slot;
     let mut queries = Vec::new();
     if reads_tables {
         queries = table::queries(settings, &facts);
@@ -289,11 +290,21 @@ impl Lost<'_> {
     }
 
     /// Another server, a publication or tables that have gone, are others than before, or are no longer published.
-    pub(super) fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
+    pub(super) fn check(&self, server: &ServerIdentity, facts: &Facts, has_slot: bool) -> Result<(), SourceError> {
         let tables = self.record.source.tables();
         if self.record.source.system_id() != Some(&server.system_id) {
             let terminal = other_server(self.record, &server.system_id, &self.settings.names);
             return Err(SourceError::Terminal(Box::new(terminal)));
+        }
+        if !has_slot && self.is_chance_standby(facts) {
+            return Err(SourceError::Connection {
+                reason: Reason::SourceUnreachable,
+                message: format!(
+                    "the server at {} is a standby without slot \"{}\": waiting for its primary to be there",
+                    self.settings.connect.address, self.settings.names.slot
+                ),
+                source: None,
+            });
         }
         if facts.publication.is_none() {
             let message = format!("publication \"{}\" was dropped", self.settings.names.publication);

@@ -150,7 +150,7 @@ impl Survey {
         let wal_end = attach::log_end(&self.session, &self.settings).await.unwrap_or_default().max(server.wal_end);
         let lost = record.map(|record| Lost { settings: &self.settings, record, wal_end });
         if let Some(lost) = &lost {
-            lost.check(server, &self.facts)?;
+            lost.check(server, &self.facts, self.slot.is_some())?;
         }
         match (&self.slot, &lost) {
             (Some(slot), lost) => slot::check(&self.settings, slot, lost.as_ref())?,
