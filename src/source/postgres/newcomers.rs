@@ -64,7 +64,10 @@ impl Newcomers {
             if !is_news && !was_unpublished {
                 continue;
             }
-            let is_whole = !was_unpublished && catalog::was_member_from_the_first(client, table.oid, by).await?;
+            // publication and tables are not read at one moment: what was made in between, a member from the first, was not
+            // unpublished
+            let may_be_whole = !was_unpublished || matches!(by, MemberBy::Table(_));
+            let is_whole = may_be_whole && catalog::was_member_from_the_first(client, table.oid, by).await?;
             self.known.insert(table.name.clone());
             let name = table.name.plain();
             if is_whole {
