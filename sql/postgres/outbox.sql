@@ -55,7 +55,13 @@ BEGIN
     ) THEN
         ALTER PUBLICATION outboxd_outbox ADD TABLE public.outbox;
     END IF;
-    ALTER PUBLICATION outboxd_outbox SET (publish = 'insert', publish_via_partition_root = true);
+    -- Only where that changes something: a relay that runs stops for each alteration, since it may have hidden rows.
+    IF NOT EXISTS (
+        SELECT FROM pg_catalog.pg_publication
+        WHERE pubname = 'outboxd_outbox' AND pubinsert AND NOT (pubupdate OR pubdelete OR pubtruncate) AND pubviaroot
+    ) THEN
+        ALTER PUBLICATION outboxd_outbox SET (publish = 'insert', publish_via_partition_root = true);
+    END IF;
 END
 $$;
 

@@ -130,7 +130,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
             let end = match self.prepare_or_stop().await {
                 Err(end) => end,
                 Ok(Prepared::Tables(reader)) => self.session(*reader, None).await,
-                Ok(Prepared::Stream(source, start)) => self.session(*source, Some(start)).await,
+                Ok(Prepared::Stream(source, start)) => self.session(*source, Some(*start)).await,
             };
             if begun.elapsed() >= SETTLED {
                 pauses = self::pauses();
@@ -231,7 +231,7 @@ impl<K: Sink, C: Connector> Relay<K, C> {
             position: position.clone(),
             verified: position,
         };
-        Ok(Prepared::Stream(Box::new(stream), start))
+        Ok(Prepared::Stream(Box::new(stream), Box::new(start)))
     }
 
     /// What follows from the end of a session, or of the attempt at one.
@@ -387,7 +387,7 @@ enum Prepared<C: Connector> {
     /// The rows that stand in the tables.
     Tables(Box<C::Tables>),
     /// The log, and the position record as it is now.
-    Stream(Box<C::Stream>, PositionRecord),
+    Stream(Box<C::Stream>, Box<PositionRecord>),
 }
 
 /// What the relay does next.

@@ -23,6 +23,19 @@ pub struct TableIdentity {
     pub membership_oid: Option<u32>,
 }
 
+/// Identity of a schema whose tables are published because they are in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SchemaIdentity {
+    /// Its name.
+    pub name: String,
+    /// OID of the schema (`pg_namespace.oid`).
+    pub oid: u32,
+    /// OID of its membership in the publication (`pg_publication_namespace.oid`), which changes when it is taken out and
+    /// put in again.
+    pub membership_oid: u32,
+}
+
 /// What the position refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
@@ -41,8 +54,14 @@ pub enum SourceIdentity {
         publication: String,
         /// OID of the publication.
         publication_oid: u32,
+        /// The transaction that altered it last (`pg_publication.xmin`); `None` if that is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        publication_xmin: Option<u32>,
         /// The outbox tables, sorted by name.
         tables: Vec<TableIdentity>,
+        /// The schemas whose outbox tables are members by their schema, sorted by name, as far as known.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        schemas: Vec<SchemaIdentity>,
     },
     /// The binary log of a MySQL server.
     Mysql {
@@ -71,6 +90,15 @@ impl SourceIdentity {
     pub fn tables(&self) -> &[TableIdentity] {
         match self {
             Self::Postgres { tables, .. } => tables,
+            Self::Mysql { .. } | Self::Mariadb { .. } => &[],
+        }
+    }
+
+    /// The schemas by which outbox tables of a PostgreSQL server are published, as far as known.
+    #[must_use]
+    pub fn schemas(&self) -> &[SchemaIdentity] {
+        match self {
+            Self::Postgres { schemas, .. } => schemas,
             Self::Mysql { .. } | Self::Mariadb { .. } => &[],
         }
     }
@@ -142,7 +170,9 @@ mod tests {
             slot: "s".to_owned(),
             publication: "p".to_owned(),
             publication_oid: 1,
+            publication_xmin: None,
             tables: Vec::new(),
+            schemas: Vec::new(),
         };
         let position = Position::Postgres(Lsn(9));
         let record = PositionRecord {
@@ -154,7 +184,15 @@ mod tests {
             verified: position,
         };
         let text = serde_json::to_string(&record).unwrap();
-        assert_eq!(PositionRecord::parse(text.as_bytes(), "shop"), Ok(record));
+        assert_eq!(PositionRecord::parse(text.as_bytes(), "shop"), Ok(record.clone()));
+        assert!(!text.contains("xmin") && !text.contains("schemas"), "what is not known is not written: {text}");
+        let mut full = record;
+        if let SourceIdentity::Postgres { publication_xmin, schemas, .. } = &mut full.source {
+            *publication_xmin = Some(7);
+            schemas.push(SchemaIdentity { name: "s".to_owned(), oid: 2, membership_oid: 3 });
+        }
+        let full_text = serde_json::to_string(&full).unwrap();
+        assert_eq!(PositionRecord::parse(full_text.as_bytes(), "shop"), Ok(full));
         for (text, why) in [
             (text.replace("\"version\":1", "\"version\":2,\"new\":0"), "version 2"),
             (text.replace("\"instance\":\"shop\"", "\"instance\":\"other\""), "instance \"other\""),

@@ -290,7 +290,9 @@ mod tests {
             slot: "s".to_owned(),
             publication: "p".to_owned(),
             publication_oid: 1,
+            publication_xmin: None,
             tables: Vec::new(),
+            schemas: Vec::new(),
         };
         let position = Position::Postgres(Lsn(lsn));
         PositionRecord {

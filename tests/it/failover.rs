@@ -5,7 +5,13 @@ use std::time::Duration;
 use crate::support::case::without_repeats;
 use crate::support::{Case, Kafka, PrivateServer, Version, base_table};
 
-on_each_version!(goes_on_after_a_crash, goes_on_after_a_promotion, promotion_that_lost_events, server_set_back);
+on_each_version!(
+    goes_on_after_a_crash,
+    goes_on_after_a_promotion,
+    promotion_that_lost_events,
+    server_set_back,
+    a_standby_without_the_slot_is_waited_for,
+);
 
 fn case_on(server: &PrivateServer) -> Case {
     let case = Case::on(server, &Kafka::shared());
@@ -95,4 +101,33 @@ fn server_set_back(version: Version) {
     server.start_again();
     let relay = crate::support::Outboxd::start(&case.config());
     relay.wait_terminal(&["server_behind"], 30);
+}
+
+/// Proves that an address that leads to a standby for a moment, which has no slot, is waited for, red: its primary still
+/// has it. A standby that is asked for is another matter.
+fn a_standby_without_the_slot_is_waited_for(version: Version) {
+    let server = PrivateServer::start(version, "");
+    let mut case = case_on(&server);
+    let relay = case.start();
+    case.insert("A", "1", "before");
+    case.consume("A", 1, 20);
+    assert!(server.stop(Duration::from_secs(60)).is_some());
+    server.copy_data("data", "primary");
+    std::fs::remove_dir_all(server.dir.join("data/pg_replslot").join(case.object())).unwrap();
+    server.start_as_standby();
+    let health = relay.wait_health("waiting", 30, |health| {
+        health.phase() == "terminal" || health.detail().contains("is a standby without slot")
+    });
+    assert_eq!((health.status, health.reason()), (503, "source_unreachable"), "{health:?}");
+    let asked = format!("{}?target_session_attrs=standby", case.db.url());
+    let by_name = crate::support::Outboxd::start(&case.config().set("source.postgres.url", asked));
+    by_name.wait_terminal(&["slot_missing"], 30);
+    drop(by_name);
+    assert!(server.stop(Duration::from_secs(60)).is_some());
+    server.copy_data("primary", "data");
+    server.start_again();
+    case.db.reconnect();
+    relay.ready();
+    case.insert("A", "1", "after");
+    assert_eq!(without_repeats(case.values_until("A", "after", 20)), ["before", "after"]);
 }

@@ -31,7 +31,7 @@ on_each_version!(
 
 /// When the mishap happens.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+pub(crate) enum When {
     /// Between two runs of the relay.
     Stopped,
     /// While the relay streams.
@@ -43,7 +43,12 @@ enum When {
 /// Publishes one event, lets the mishap happen, and checks that the relay ends up in a terminal state for one of the
 /// reasons, that it says from where events may be missing, and that a restart does not help.
 #[track_caller]
-fn mishap(version: Version, when: When, reasons: &[&str], happen: impl FnOnce(&Case)) -> (Case, [Health; 2]) {
+pub(crate) fn mishap(
+    version: Version,
+    when: When,
+    reasons: &[&str],
+    happen: impl FnOnce(&Case),
+) -> (Case, [Health; 2]) {
     let case = Case::new(version);
     let mut relay = case.start();
     case.insert("A", "1", "published");
@@ -94,7 +99,7 @@ fn drop_slot(case: &Case) {
 }
 
 /// Inserts an event that nobody will publish; returns a position before it, behind which its commit lies.
-fn lose_an_event(case: &Case) -> u64 {
+pub(crate) fn lose_an_event(case: &Case) -> u64 {
     let before = case.db.log_end();
     case.insert("A", "1", "lost");
     before
@@ -115,7 +120,7 @@ fn move_slot_ahead(case: &Case) -> u64 {
 
 /// Panics unless the gap holds the lost event, at first and after a restart: its end may be open.
 #[track_caller]
-fn assert_covers(healths: &[Health; 2], lost: u64) {
+pub(crate) fn assert_covers(healths: &[Health; 2], lost: u64) {
     for (health, when) in healths.iter().zip(["at first", "after a restart"]) {
         let (from, to) = (health.gap("from").unwrap(), health.gap("to").unwrap_or(u64::MAX));
         assert!(from <= lost && lost < to, "the lost event behind {lost:X} is not in the gap {when}: {health:?}");

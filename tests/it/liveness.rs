@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::case::without_repeats;
+use crate::support::gate::Gate;
 use crate::support::walsender::SlotHolder;
 use crate::support::{
     Case, Kafka, Outboxd, PrivateKafka, PrivateServer, Version, base_table, eventually, holds, lsn, signal, size,
@@ -20,6 +21,7 @@ on_each_version!(
     fr_06_publication_newer_than_slot,
     fr_07_no_primary_key,
     fr_47_standby,
+    fr_47_standby_takes_over_what_was_published_meanwhile,
     position_is_stored_before_it_is_confirmed,
     adopts_what_stands_there,
     database_comes_later,
@@ -270,6 +272,28 @@ fn fr_47_standby(version: Version) {
     case.insert("A", "1", "by the second");
     let values = without_repeats(case.values_until("A", "by the second", 20));
     assert_eq!(values, ["by the first", "by the second"]);
+}
+
+/// Proves that an instance that takes over goes on, although its predecessor has published what was committed behind the
+/// end of the log that it was told before the slot was free.
+fn fr_47_standby_takes_over_what_was_published_meanwhile(version: Version) {
+    let case = Case::new(version);
+    let first = case.start();
+    case.insert("A", "1", "one");
+    case.consume("A", 1, 20);
+    // it knows the end of the log, and has not asked for the slot
+    let gate = Gate::start(case.db.server.port, "START_REPLICATION");
+    let url = format!("postgres://postgres@127.0.0.1:{}/{}?sslmode=disable", gate.port, case.tag);
+    let second = Outboxd::start(&case.config().set("source.postgres.url", url));
+    eventually("the second instance is on its way", 20, || gate.holds().then_some(()));
+    case.insert("A", "1", "two");
+    let end = case.db.log_end();
+    eventually("the position is stored", 20, || case.stored_position().filter(|stored| *stored >= end));
+    assert_eq!(first.terminate(), Some(0));
+    gate.open();
+    second.wait_health("taken over", 20, |health| health.phase() == "streaming" || health.phase() == "terminal");
+    case.insert("A", "1", "three");
+    assert_eq!(without_repeats(case.values_until("A", "three", 20)), ["one", "two", "three"]);
 }
 
 /// Proves the order of the two marks: the stored position is never behind what the slot has confirmed, and both follow

@@ -17,6 +17,7 @@
 #[macro_use]
 mod support;
 
+mod altered;
 mod column_types;
 mod commands;
 mod commands_check;
@@ -48,6 +49,7 @@ mod mysql_stream;
 mod mysql_undone;
 mod mysql_values;
 mod mysql_xa;
+mod no_rows;
 mod parity;
 mod presets;
 mod readme;

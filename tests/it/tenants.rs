@@ -11,6 +11,8 @@ on_each_version!(
     fr_49_table_taken_out_is_terminal,
     fr_49_first_start_refuses_what_is_not_published,
     a_table_that_has_gone_is_no_trouble,
+    an_outbox_that_is_renamed_before_its_rows_are_read_loses_none,
+    tables_that_joined_while_the_relay_was_away_are_told,
 );
 
 /// A case without tables, and the pattern's configuration.
@@ -197,4 +199,73 @@ fn a_table_that_has_gone_is_no_trouble(version: Version) {
     let relay = Outboxd::start(&config);
     relay.ready();
     assert_eq!(values(&case, 2), ["behind", "of a tenant that has gone"]);
+}
+
+/// Proves that rows are published that were written while a pattern fitted their table, whatever it is called by the time
+/// they are read, and that the log names a table that is an outbox no more.
+fn an_outbox_that_is_renamed_before_its_rows_are_read_loses_none(version: Version) {
+    for is_for_all in [true, false] {
+        let (case, config) = case(version, "tenant_*.outbox");
+        case.db.run(&format!("{}{}{}", tenant("tenant_1"), tenant("tenant_8"), tenant("tenant_9")));
+        if is_for_all {
+            case.db.run(&format!("CREATE PUBLICATION \"{}\" FOR ALL TABLES WITH (publish = 'insert')", case.object()));
+        }
+        let relay = Outboxd::start(&config);
+        relay.ready();
+        assert_eq!(relay.terminate(), Some(0));
+        case.db.run(&event(&case, "tenant_9", "of a schema"));
+        case.db.run(&event(&case, "tenant_8", "of a table"));
+        case.db.run("ALTER SCHEMA tenant_9 RENAME TO archived_9; ALTER TABLE tenant_8.outbox RENAME TO old");
+        // before 16 the server does not announce a table again whose schema has another name
+        case.db.run(&event(&case, "tenant_8", "not ours").replace("tenant_8.outbox", "tenant_8.old"));
+        case.db.run(&event(&case, "tenant_1", "behind"));
+        let relay = Outboxd::start(&config);
+        relay.ready();
+        assert_eq!(values(&case, 3), ["behind", "of a schema", "of a table"]);
+        // while the relay runs it makes no difference that it knew the table as an outbox
+        case.db.run("ALTER TABLE tenant_1.outbox RENAME TO old");
+        case.db.run(&event(&case, "tenant_1", "no longer ours").replace("tenant_1.outbox", "tenant_1.old"));
+        let join = format!("ALTER PUBLICATION \"{}\" ADD TABLE tenant_5.outbox;", case.object());
+        let join = if is_for_all { "" } else { &join };
+        case.db.run(&format!("BEGIN; {}{join}{}COMMIT", tenant("tenant_5"), event(&case, "tenant_5", "ours")));
+        assert_eq!(values(&case, 4), ["behind", "of a schema", "of a table", "ours"]);
+        // which tables there were is known of those that are members by themselves
+        if !is_for_all {
+            for words in ["table=tenant_9.outbox name_now=archived_9.outbox", "name_now=tenant_8.old"] {
+                eventually("the log tells of it", 20, || relay.stderr().replace('"', "").contains(words).then_some(()));
+            }
+        }
+    }
+}
+
+/// Proves that the log tells of tables that joined the publication late while the relay was away, and tells them from
+/// those that were published from their first row on.
+fn tables_that_joined_while_the_relay_was_away_are_told(version: Version) {
+    for (of, join) in [("TABLE t1.outbox", "TABLE %.outbox"), ("TABLES IN SCHEMA t1", "TABLES IN SCHEMA %")] {
+        let (case, config) = case(version, "t*.outbox");
+        case.db.run(&tenant("t1"));
+        case.db.run(&format!("CREATE PUBLICATION \"{}\" FOR {of} WITH (publish = 'insert')", case.object()));
+        let relay = Outboxd::start(&config);
+        relay.ready();
+        assert_eq!(relay.terminate(), Some(0));
+        let join = |schema: &str| format!("ALTER PUBLICATION \"{}\" ADD {};", case.object(), join.replace('%', schema));
+        case.db.run(&format!("BEGIN; {}{}{}COMMIT", tenant("t2"), join("t2"), event(&case, "t2", "whole")));
+        case.db.run(&tenant("t3"));
+        case.db.run(&event(&case, "t3", "missed"));
+        case.db.run(&join("t3"));
+        case.db.run(&event(&case, "t3", "late"));
+        let relay = Outboxd::start(&config);
+        relay.ready();
+        assert_eq!(values(&case, 2), ["late", "whole"]);
+        let line_of = |table: &str| {
+            let table = format!("table={table}");
+            let said = relay.stderr().replace('"', "");
+            said.lines().find(|line| line.contains(&table) && line.contains("fits a new table")).map(str::to_owned)
+        };
+        let late = eventually("the log tells of t3", 20, || line_of("t3.outbox"));
+        assert!(late.contains("those inserted before are not"), "{late}");
+        let whole = eventually("the log tells of t2", 20, || line_of("t2.outbox"));
+        assert!(whole.contains("its rows are published") && !whole.contains("before"), "{whole}");
+        assert_eq!(line_of("t1.outbox"), None, "a table that was there before is told as new");
+    }
 }

@@ -84,6 +84,12 @@ impl SessionKind {
         })
     }
 
+    /// Whether a standby is as good as its primary, or better.
+    #[must_use]
+    pub(super) fn takes_standby(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::Standby | Self::PreferStandby)
+    }
+
     /// What to look for, one pass over all hosts after the other.
     fn passes(self) -> &'static [Self] {
         match self {

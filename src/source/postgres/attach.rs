@@ -13,7 +13,7 @@ use super::address::reach;
 use super::catalog::{self, PublicationFacts, SlotFacts};
 use super::client::ReplicationClient;
 use super::error::{ServerError, from_driver, from_server, quote_literal, unreachable};
-use super::guard::{Fork, Standing, difference, other_server, parse_history};
+use super::guard::{Difference, Fork, Standing, difference, other_server, parse_history};
 use super::inspect::{self, Facts, Finding, OLDEST_VERSION, refusal};
 use super::reader::TableReader;
 use super::relations::Gone;
@@ -25,7 +25,7 @@ use crate::config::names::quote_identifier;
 use crate::config::{Start, TableName};
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SourceIdentity, TableIdentity};
-use crate::source::{SourceError, Terminal};
+use crate::source::SourceError;
 use crate::state::{Gap, Reason, StatusBoard};
 
 /// The server ends a walsender whose client is silent for this long, and so frees the slot of a dead predecessor.
@@ -105,20 +105,22 @@ pub(super) async fn attach(
     let settings = &Arc::new(chosen);
     let mut facts = read_facts(&session, settings).await?;
     let version = facts.server.version;
+    let connected = ReplicationClient::connect(&settings.connect, &replication_parameters()).await;
+    facts.server.may_replicate |= connected.is_ok();
     let mut findings = facts.findings(settings);
     if past.record.is_none() {
         findings.extend(facts.uncovered(settings));
     }
-    let connected = ReplicationClient::connect(&settings.connect, &replication_parameters()).await;
     // what the catalogue told says more than a refused login
     let mut client = connected.map_err(|error| refusal(&findings).unwrap_or(error))?;
     let server = identify(&mut client, settings).await?;
+    let has_slot = read_slot(&session, settings, version).await?.is_some();
     let lost = past.record.map(|record| Lost { settings, record, wal_end: server.wal_end });
     if let Some(lost) = &lost {
-        lost.check(&server, &facts)?;
+        lost.check(&server, &facts, has_slot)?;
     }
     let may_read = past.record.is_none() && settings.start == Start::Table && version >= OLDEST_VERSION;
-    let reads_tables = may_read && read_slot(&session, settings, version).await?.is_none();
+    let reads_tables = may_read && !has_slot;
     let mut queries = Vec::new();
     if reads_tables {
         queries = table::queries(settings, &facts);
@@ -148,14 +150,15 @@ pub(super) async fn attach(
     }
     let identity = server.identity(settings, &facts);
     start(&mut client, &session, settings, &facts, past.walsender_pid).await?;
-    // read again now that nobody else can move it
+    // read again now that nobody else can move it; the same for the end of the log: whoever had the slot until now may
+    // have published what was committed behind the end that was told before
     let slot = read_slot(&session, settings, version).await?.unwrap_or(slot);
+    let wal_end = log_end(&session, settings).await?.max(server.wal_end);
     let gone = facts
         .publication
         .as_ref()
         .map_or(Gone::Unknown, |publication| what_has_gone(publication, settings, &facts, identity.tables()));
-    let standing =
-        Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end: server.wal_end, forks: server.forks };
+    let standing = Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end, forks: server.forks };
     Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, gone }))
 }
 
@@ -245,8 +248,7 @@ async fn take_slot(
         return Ok(slot);
     }
     if let Some(lost) = lost {
-        let message = format!("slot \"{}\" was dropped", settings.names.slot);
-        return Err(lost.terminal_from(lost.record.position.clone(), Reason::SlotMissing, message));
+        return Err(lost.slot());
     }
     slot::make_permanent(client, session, settings, version, board).await?;
     let made = read_slot(session, settings, version).await?;
@@ -266,22 +268,43 @@ pub(super) struct Lost<'a> {
 impl Lost<'_> {
     /// Rows may be missing from the last check of the catalogue on.
     fn terminal(&self, reason: Reason, message: String) -> SourceError {
-        self.terminal_from(self.record.verified.clone(), reason, message)
+        self.differs(Difference::new(reason, message), self.record.verified.clone())
     }
 
     /// Rows may be missing from `from` on.
-    pub(super) fn terminal_from(&self, from: Position, reason: Reason, message: String) -> SourceError {
+    fn differs(&self, difference: Difference, from: Position) -> SourceError {
         let gap = Gap { from: Some(from), to: Some(Position::Postgres(self.wal_end)) };
-        let hint = self.settings.names.leave_hint();
-        SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))
+        SourceError::Terminal(Box::new(difference.terminal(&self.settings.names, gap)))
+    }
+
+    /// The slot has gone.
+    pub(super) fn slot(&self) -> SourceError {
+        let message = format!("slot \"{}\" was dropped", self.settings.names.slot);
+        self.differs(Difference::new(Reason::SlotMissing, message), self.record.position.clone())
+    }
+
+    /// A standby has no slot of its primary's, so its lack says nothing. A name that is that of the primary may point to one
+    /// for a moment, while it moves from server to server.
+    fn is_chance_standby(&self, facts: &Facts) -> bool {
+        facts.server.in_recovery && !self.settings.connect.target.takes_standby()
     }
 
     /// Another server, a publication or tables that have gone, are others than before, or are no longer published.
-    pub(super) fn check(&self, server: &ServerIdentity, facts: &Facts) -> Result<(), SourceError> {
+    pub(super) fn check(&self, server: &ServerIdentity, facts: &Facts, has_slot: bool) -> Result<(), SourceError> {
         let tables = self.record.source.tables();
         if self.record.source.system_id() != Some(&server.system_id) {
             let terminal = other_server(self.record, &server.system_id, &self.settings.names);
             return Err(SourceError::Terminal(Box::new(terminal)));
+        }
+        if !has_slot && self.is_chance_standby(facts) {
+            return Err(SourceError::Connection {
+                reason: Reason::SourceUnreachable,
+                message: format!(
+                    "the server at {} is a standby without slot \"{}\": waiting for its primary to be there",
+                    self.settings.connect.address, self.settings.names.slot
+                ),
+                source: None,
+            });
         }
         if facts.publication.is_none() {
             let message = format!("publication \"{}\" was dropped", self.settings.names.publication);
@@ -294,11 +317,12 @@ impl Lost<'_> {
                 self.terminal(Reason::TableRemade, format!("table \"{}\" was dropped or renamed", name.plain()))
             );
         }
-        if let Some((reason, message)) = facts.taken_out(&self.record.source) {
-            return Err(self.terminal(reason, message));
-        }
+        let taken_out = facts.taken_out(self.settings, &self.record.source);
         let now = server.identity(self.settings, facts);
-        difference(&self.record.source, &now).map_or(Ok(()), |(reason, message)| Err(self.terminal(reason, message)))
+        match taken_out.or_else(|| difference(&self.record.source, &now)) {
+            None => Ok(()),
+            Some(found) => Err(self.differs(found, self.record.verified.clone())),
+        }
     }
 }
 
@@ -325,7 +349,9 @@ impl ServerIdentity {
             slot: settings.names.slot.clone(),
             publication: settings.names.publication.clone(),
             publication_oid: facts.publication.as_ref().map_or(0, |publication| publication.oid),
+            publication_xmin: facts.publication.as_ref().and_then(|publication| publication.xmin),
             tables: facts.table_identities(),
+            schemas: facts.schema_identities(),
         }
     }
 }
@@ -334,6 +360,12 @@ impl ServerIdentity {
 pub(super) async fn read_facts(session: &SqlSession, settings: &PostgresSettings) -> Result<Facts, SourceError> {
     let facts = inspect::read(&session.client, settings).await;
     facts.map_err(|error| from_driver("read the catalogue", &settings.connect, error))
+}
+
+/// Asks where the log ends now.
+pub(super) async fn log_end(session: &SqlSession, settings: &PostgresSettings) -> Result<Lsn, SourceError> {
+    let end = catalog::wal_end(&session.client).await;
+    end.map_err(|error| from_driver("ask for the end of the log", &settings.connect, error))
 }
 
 /// Reads the state of our slot; `None` if there is none.

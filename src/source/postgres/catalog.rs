@@ -24,6 +24,8 @@ pub(super) struct ServerFacts {
     pub standby_names: String,
     /// Where the log ends now.
     pub wal_end: Lsn,
+    /// Whether it is a standby.
+    pub in_recovery: bool,
 }
 
 /// An outbox table that exists.
@@ -45,6 +47,21 @@ pub(super) struct TableFacts {
     pub described: Vec<Column>,
     /// Whether it was found by a pattern.
     pub is_matched: bool,
+    /// Whether its rows are in the log: it is neither UNLOGGED nor temporary.
+    pub is_logged: bool,
+    /// The tables that it is a partition of, from the next one to the one at the top.
+    pub ancestors: Vec<Ancestor>,
+}
+
+/// A table that has another one as its partition.
+#[derive(Clone, Debug)]
+pub(super) struct Ancestor {
+    /// Its name.
+    pub name: TableName,
+    /// `pg_class.oid`
+    pub oid: u32,
+    /// OID of its schema.
+    pub schema_oid: u32,
 }
 
 /// The publication, as far as it concerns the relay.
@@ -52,6 +69,9 @@ pub(super) struct TableFacts {
 pub(super) struct PublicationFacts {
     /// `pg_publication.oid`
     pub oid: u32,
+    /// The transaction that altered it last (`pg_publication.xmin`). ALTER PUBLICATION … SET, OWNER TO and RENAME TO are
+    /// such; ADD and DROP are not, nor is anything that VACUUM does.
+    pub xmin: Option<u32>,
     /// Whether inserts are published.
     pub inserts: bool,
     /// Whether updates or deletes are published.
@@ -62,8 +82,17 @@ pub(super) struct PublicationFacts {
     pub via_root: bool,
     /// Tables that are members by themselves.
     pub members: Vec<Member>,
-    /// OIDs of schemas whose tables are members.
-    pub schemas: Vec<u32>,
+    /// Schemas whose tables are members.
+    pub schemas: Vec<SchemaMember>,
+}
+
+/// A schema in a publication.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SchemaMember {
+    /// OID of the membership.
+    pub oid: u32,
+    /// OID of the schema.
+    pub schema_oid: u32,
 }
 
 /// A table in a publication.
@@ -98,6 +127,8 @@ pub(super) struct SlotFacts {
     pub retained_bytes: Option<i64>,
     /// Whether standbys keep it too; false before 17.
     pub(super) failover: bool,
+    /// Whether it sends prepared transactions before they are committed.
+    pub(super) two_phase: bool,
 }
 
 impl SlotFacts {
@@ -116,8 +147,8 @@ pub(super) async fn server(client: &Client) -> Result<ServerFacts> {
         .query_one(
             "SELECT current_setting('server_version_num')::int4, current_setting('wal_level'), \
              rolreplication OR rolsuper, current_setting('synchronous_standby_names'), \
-             (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)::text \
-             FROM pg_roles WHERE rolname = current_user",
+             (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)::text, \
+             pg_is_in_recovery() FROM pg_roles WHERE rolname = current_user",
             &[],
         )
         .await?;
@@ -127,6 +158,7 @@ pub(super) async fn server(client: &Client) -> Result<ServerFacts> {
         may_replicate: row.try_get(2)?,
         standby_names: row.try_get(3)?,
         wal_end: row.try_get::<_, String>(4)?.parse().unwrap_or_default(),
+        in_recovery: row.try_get(5)?,
     })
 }
 
@@ -140,7 +172,7 @@ const TABLE: &str = "SELECT c.oid, c.relnamespace, c.relreplident = 'f' OR c.rel
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum), \
              ARRAY(SELECT a.atttypmod FROM pg_attribute a \
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum), \
-             n.nspname::text, c.relname::text \
+             n.nspname::text, c.relname::text, c.relpersistence = 'p', c.relispartition \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p')";
 
 impl TableFacts {
@@ -150,17 +182,34 @@ impl TableFacts {
         let bases = Bases::ask(client, types.iter().copied()).await?;
         let kinds = types.iter().zip(modifiers).map(|(oid, modifier)| bases.kind(*oid, modifier));
         let described = columns.iter().cloned().zip(kinds).map(|(name, kind)| Column { name, kind }).collect();
+        let oid = row.try_get(0)?;
+        let ancestors = if row.try_get(10)? { ancestors(client, oid).await? } else { Vec::new() };
         Ok(Self {
             name: TableName { schema: row.try_get(7)?, table: row.try_get(8)? },
-            oid: row.try_get(0)?,
+            oid,
             schema_oid: row.try_get(1)?,
             has_identity: row.try_get(2)?,
             is_partitioned: row.try_get(3)?,
             columns,
             described,
             is_matched,
+            is_logged: row.try_get(9)?,
+            ancestors,
         })
     }
+}
+
+/// Reads what a partition is a partition of.
+async fn ancestors(client: &Client, oid: u32) -> Result<Vec<Ancestor>> {
+    let sql = "SELECT c.oid, c.relnamespace, n.nspname::text, c.relname::text \
+               FROM pg_partition_ancestors($1::oid) WITH ORDINALITY AS a (relid, step) \
+               JOIN pg_class c ON c.oid = a.relid JOIN pg_namespace n ON n.oid = c.relnamespace \
+               WHERE c.oid <> $1 ORDER BY a.step";
+    let ancestor = |row: &tokio_postgres::Row| {
+        let name = TableName { schema: row.try_get(2)?, table: row.try_get(3)? };
+        Ok(Ancestor { name, oid: row.try_get(0)?, schema_oid: row.try_get(1)? })
+    };
+    client.query(sql, &[&oid]).await?.iter().map(ancestor).collect()
 }
 
 /// Reads one table; `None` if it does not exist.
@@ -195,12 +244,49 @@ pub(super) async fn matching(client: &Client, settings: &PostgresSettings) -> Re
 }
 
 /// Whether a table was a member of the publication from the moment on when it was made: both were done in one
-/// transaction.
-pub(super) async fn was_member_from_the_first(client: &Client, table_oid: u32, membership_oid: u32) -> Result<bool> {
-    let sql = "SELECT (SELECT xmin::text FROM pg_class WHERE oid = $1) = \
-               (SELECT xmin::text FROM pg_publication_rel WHERE oid = $2)";
+/// transaction, or its schema was a member before.
+pub(super) async fn was_member_from_the_first(client: &Client, table_oid: u32, by: MemberBy) -> Result<bool> {
+    let (sql, membership_oid) = match by {
+        MemberBy::Table(oid) => (
+            "SELECT (SELECT xmin::text FROM pg_class WHERE oid = $1) = \
+             (SELECT xmin::text FROM pg_publication_rel WHERE oid = $2)",
+            oid,
+        ),
+        MemberBy::Schema(oid) => (
+            "SELECT age((SELECT xmin FROM pg_class WHERE oid = $1)) <= \
+             age((SELECT xmin FROM pg_publication_namespace WHERE oid = $2))",
+            oid,
+        ),
+        MemberBy::AllTables => return Ok(true),
+    };
     let row = client.query_one(sql, &[&table_oid, &membership_oid]).await?;
     Ok(row.try_get::<_, Option<bool>>(0)?.unwrap_or(true))
+}
+
+/// Why a table is a member of a publication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemberBy {
+    /// By itself; with the membership's OID.
+    Table(u32),
+    /// By its schema; with the membership's OID.
+    Schema(u32),
+    /// All tables are.
+    AllTables,
+}
+
+/// Of these tables those that exist, with the names that they have now.
+pub(super) async fn names_now(client: &Client, oids: &[u32]) -> Result<Vec<Root>> {
+    let sql = "SELECT c.oid, n.nspname::text, c.relname::text FROM pg_class c \
+               JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = ANY ($1)";
+    let root = |row: &tokio_postgres::Row| {
+        Ok(Root { oid: row.try_get(0)?, name: TableName { schema: row.try_get(1)?, table: row.try_get(2)? } })
+    };
+    client.query(sql, &[&oids]).await?.iter().map(root).collect()
+}
+
+/// Where the log ends now.
+pub(super) async fn wal_end(client: &Client) -> Result<Lsn> {
+    Ok(server(client).await?.wal_end)
 }
 
 /// A table by both of its names.
@@ -229,7 +315,7 @@ pub(super) async fn partition_root(client: &Client, oid: u32) -> Result<Option<R
 pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Result<Option<PublicationFacts>> {
     let row = client
         .query_opt(
-            "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables, pubviaroot FROM pg_publication \
+            "SELECT oid, pubinsert, pubupdate OR pubdelete, puballtables, pubviaroot, xmin::text FROM pg_publication \
              WHERE pubname = $1::text::name",
             &[&name],
         )
@@ -257,18 +343,20 @@ pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Re
         })
     };
     let schemas = if version >= 150_000 {
-        client.query("SELECT pnnspid FROM pg_publication_namespace WHERE pnpubid = $1", &[&oid]).await?
+        client.query("SELECT oid, pnnspid FROM pg_publication_namespace WHERE pnpubid = $1", &[&oid]).await?
     } else {
         Vec::new()
     };
+    let schema = |row: &tokio_postgres::Row| Ok(SchemaMember { oid: row.try_get(0)?, schema_oid: row.try_get(1)? });
     Ok(Some(PublicationFacts {
         oid,
+        xmin: row.try_get::<_, String>(5)?.parse().ok(),
         inserts: row.try_get(1)?,
         updates_or_deletes: row.try_get(2)?,
         all_tables: row.try_get(3)?,
         via_root: row.try_get(4)?,
         members: members.iter().map(member).collect::<Result<_>>()?,
-        schemas: schemas.iter().map(|row| row.try_get(0)).collect::<Result<_>>()?,
+        schemas: schemas.iter().map(schema).collect::<Result<_>>()?,
     }))
 }
 
@@ -283,7 +371,7 @@ pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Op
     let sql = format!(
         "SELECT plugin::text, database::text, active_pid, confirmed_flush_lsn::text, wal_status, {invalidation}, \
          (pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() \
-            ELSE pg_current_wal_lsn() END, restart_lsn))::int8, {failover} \
+            ELSE pg_current_wal_lsn() END, restart_lsn))::int8, {failover}, two_phase \
          FROM pg_replication_slots WHERE slot_name = $1::text::name"
     );
     let Some(row) = client.query_opt(&sql, &[&name]).await? else { return Ok(None) };
@@ -297,6 +385,7 @@ pub(super) async fn slot(client: &Client, version: i32, name: &str) -> Result<Op
         invalidation: row.try_get(5)?,
         retained_bytes: row.try_get(6)?,
         failover: row.try_get(7)?,
+        two_phase: row.try_get(8)?,
     }))
 }
 

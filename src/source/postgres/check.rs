@@ -5,6 +5,7 @@ use super::attach::publication_statement;
 use super::catalog::{PublicationFacts, TableFacts};
 use super::check_server::NO_WALSENDER;
 use super::error::{from_driver, quote_literal};
+use super::inspect::alteration;
 use super::settings::PostgresSettings;
 use super::surroundings::{self, TableMore};
 use super::survey::Survey;
@@ -100,23 +101,11 @@ impl<'a> Check<'a> {
         self.limits(&room, report).await?;
         self.failover(&room, report);
         self.start(published, report).await;
-        if surroundings::two_phase(client, &self.settings.names.slot).await? {
-            report.warning(
-                format!("slot \"{}\" was made with two_phase, which the relay does not use", self.settings.names.slot),
-                "nothing has to be done: a prepared transaction is published when it is committed",
-            );
-        }
         Ok(())
     }
 
     fn table(&self, table: &TableFacts, more: &TableMore, generated_come: bool, report: &mut Report) {
         let (name, plain) = (&table.name, table.name.plain());
-        if more.is_unlogged {
-            report.error(
-                format!("table \"{plain}\" is UNLOGGED: its rows are not in the log"),
-                format!("ALTER TABLE {name} SET LOGGED;"),
-            );
-        }
         let columns = &self.config.outbox.columns;
         for column in &more.columns {
             let quoted = quote_identifier(&column.name);
@@ -162,7 +151,7 @@ impl<'a> Check<'a> {
                      is off): a partition that is detached and dropped before its rows were read may stop the relay",
                     table.name.plain()
                 ),
-                format!("ALTER PUBLICATION {} SET (publish_via_partition_root = true);", quote_identifier(name)),
+                alteration(self.settings, "publish_via_partition_root = true"),
             );
         }
         Ok(())

@@ -123,7 +123,7 @@ pub(super) fn from_server(action: &str, settings: &ConnectSettings, error: Serve
         "42501" => refuse(
             Reason::Configuration,
             format!("user \"{user}\" is not allowed to {action}: {error}"),
-            format!("have an administrator run: ALTER ROLE {} REPLICATION;", quote_identifier(user)),
+            format!("have an administrator run: {}", replication_right(user)),
         ),
         "08P01" if error.message.contains("unsupported startup parameter") => refuse(
             Reason::Configuration,
@@ -133,6 +133,13 @@ pub(super) fn from_server(action: &str, settings: &ConnectSettings, error: Serve
         ),
         _ => unreachable(format!("could not {action} on {address}"), error),
     }
+}
+
+/// The statement that lets a role open replication connections.
+#[must_use]
+pub(super) fn replication_right(user: &str) -> String {
+    let user = quote_identifier(user);
+    format!("ALTER ROLE {user} REPLICATION; -- on Amazon RDS and Aurora: GRANT rds_replication TO {user};")
 }
 
 /// A text as an SQL literal, safe whatever `standard_conforming_strings` says.

@@ -5,7 +5,7 @@
 
 use super::settings::Names;
 use crate::position::{Lsn, Position};
-use crate::sink::positions::{PositionRecord, SourceIdentity};
+use crate::sink::positions::{PositionRecord, SchemaIdentity, SourceIdentity};
 use crate::source::Terminal;
 use crate::state::{Gap, Reason};
 
@@ -65,9 +65,11 @@ impl Standing {
             );
             return end(Reason::OtherSlot, message, published, self.slot);
         }
-        if let Some((reason, message)) = difference(&record.source, &self.identity) {
-            let verified = record.verified.lsn().unwrap_or_default();
-            return end(reason, message, verified, self.wal_end);
+        if let Some(difference) = difference(&record.source, &self.identity) {
+            let from = record.verified.clone();
+            return Err(
+                difference.terminal(names, Gap { from: Some(from), to: Some(Position::Postgres(self.wal_end)) })
+            );
         }
         if self.slot > published {
             let message = format!(
@@ -142,21 +144,67 @@ pub(super) fn other_server(record: &PositionRecord, system_id: &str, names: &Nam
     }
 }
 
-/// What is another one than before: publication, table, or membership. `None` if nothing is.
+/// Something that is not as it was, so that rows may have been passed over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    /// The stable code.
+    pub reason: Reason,
+    /// What it is, one line.
+    pub message: String,
+    /// Whether it may have hidden nothing at all, with the slot in order.
+    may_be_harmless: bool,
+}
+
+impl Difference {
+    /// One that hides rows.
+    #[must_use]
+    pub(super) fn new(reason: Reason, message: String) -> Self {
+        Self { reason, message, may_be_harmless: false }
+    }
+
+    /// The state that it leads to.
+    #[must_use]
+    pub(super) fn terminal(self, names: &Names, gap: Gap) -> Terminal {
+        let Self { reason, message, may_be_harmless } = self;
+        let leave = names.leave_hint();
+        let hint = if may_be_harmless {
+            format!(
+                "if inserts were published all the time, as with a change of the owner or of another option, nothing is \
+                 missing: stop the relay, run {} with the slot's position, which {} shows, and start it again; else {leave}",
+                names.resume_command("POSITION"),
+                names.command("status")
+            )
+        } else {
+            leave
+        };
+        Terminal { reason, message, gap: Some(gap), hint }
+    }
+}
+
+/// What is another one than before: publication, table, or membership; or a publication that was altered, since it may
+/// have been altered back. `None` if nothing is. What an older record does not know is not judged.
 #[must_use]
-pub(super) fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Option<(Reason, String)> {
-    let SourceIdentity::Postgres { publication: old_publication, publication_oid: old_oid, tables: old_tables, .. } =
-        before
+pub(super) fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Option<Difference> {
+    let SourceIdentity::Postgres {
+        publication: old_publication,
+        publication_oid: old_oid,
+        publication_xmin: old_xmin,
+        tables: old_tables,
+        schemas: old_schemas,
+        ..
+    } = before
     else {
         return None;
     };
-    let SourceIdentity::Postgres { publication, publication_oid, tables, .. } = now else { return None };
+    let SourceIdentity::Postgres { publication, publication_oid, publication_xmin, tables, schemas, .. } = now else {
+        return None;
+    };
     if (old_publication, old_oid) != (publication, publication_oid) {
         let message = format!(
             "publication \"{publication}\" (OID {publication_oid}) is not the one that was used before \
              (\"{old_publication}\", OID {old_oid}): rows written in between may not be published"
         );
-        return Some((Reason::PublicationRemade, message));
+        return Some(Difference::new(Reason::PublicationRemade, message));
     }
     for table in tables {
         // a table that is configured for the first time has no history
@@ -167,7 +215,7 @@ pub(super) fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Optio
                  and rows written meanwhile may not be published",
                 table.name, table.oid, old.oid
             );
-            return Some((Reason::TableRemade, message));
+            return Some(Difference::new(Reason::TableRemade, message));
         }
         if old.membership_oid != table.membership_oid {
             let again = if table.membership_oid.is_some() { " and put in again" } else { "" };
@@ -176,10 +224,28 @@ pub(super) fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Optio
                  published",
                 table.name
             );
-            return Some((Reason::TableNotPublished, message));
+            return Some(Difference::new(Reason::TableNotPublished, message));
         }
     }
-    None
+    let is_another = |schema: &&SchemaIdentity| {
+        old_schemas.iter().any(|old| old.oid == schema.oid && old.membership_oid != schema.membership_oid)
+    };
+    if let Some(schema) = schemas.iter().find(is_another) {
+        let message = format!(
+            "schema \"{}\" was taken out of publication \"{publication}\" and put in again: rows written meanwhile may not \
+             be published",
+            schema.name
+        );
+        return Some(Difference::new(Reason::TableNotPublished, message));
+    }
+    let ((Some(old_xmin), Some(xmin)), true) = ((old_xmin, publication_xmin), old_xmin != publication_xmin) else {
+        return None;
+    };
+    let message = format!(
+        "publication \"{publication}\" was altered (ALTER PUBLICATION … SET, OWNER TO or RENAME TO, last by transaction \
+         {xmin}, before by {old_xmin}): rows written while it did not publish inserts, or had another name, are not published"
+    );
+    Some(Difference { reason: Reason::TableNotPublished, message, may_be_harmless: true })
 }
 
 #[cfg(test)]
@@ -205,7 +271,9 @@ mod tests {
             slot: "s".to_owned(),
             publication: "p".to_owned(),
             publication_oid: 10,
+            publication_xmin: Some(40),
             tables: vec![TableIdentity { name: "public.outbox".to_owned(), oid: 20, membership_oid: Some(30) }],
+            schemas: vec![SchemaIdentity { name: "s".to_owned(), oid: 50, membership_oid: 60 }],
         }
     }
 
@@ -282,6 +350,40 @@ mod tests {
         let mut wider = standing(50);
         parts(&mut wider.identity).4.push(new_table);
         assert_eq!(reason(&wider, 100), None, "a table that is new in the configuration");
+    }
+
+    type Later<'a> = (&'a mut Option<u32>, &'a mut Vec<SchemaIdentity>);
+
+    fn later(identity: &mut SourceIdentity) -> Later<'_> {
+        match identity {
+            SourceIdentity::Postgres { publication_xmin, schemas, .. } => (publication_xmin, schemas),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_altered_and_altered_back_counts() {
+        let change = |change: fn(Later<'_>)| {
+            let mut changed = standing(50);
+            change(later(&mut changed.identity));
+            changed.verify(&names(), &record(100)).err()
+        };
+        let altered = change(|(xmin, _)| *xmin = Some(41)).unwrap();
+        assert!(altered.reason == Reason::TableNotPublished && altered.message.contains("was altered"), "{altered}");
+        assert!(altered.hint.contains("resume --from POSITION"), "{}", altered.hint);
+        let again = change(|(_, schemas)| schemas[0].membership_oid = 61).unwrap();
+        assert!(again.message.contains("schema \"s\" was taken out") && !again.hint.contains("POSITION"), "{again}");
+        assert!(change(|(_, schemas)| schemas[0].oid = 51).is_none(), "a schema that is new");
+        assert!(change(|(_, schemas)| schemas.clear()).is_none(), "a schema that has gone");
+    }
+
+    #[test]
+    fn what_an_older_record_does_not_know_is_not_judged() {
+        let mut old = record(100);
+        let (xmin, schemas) = later(&mut old.source);
+        *xmin = None;
+        schemas.clear();
+        assert!(standing(50).verify(&names(), &old).is_ok());
     }
 
     #[test]

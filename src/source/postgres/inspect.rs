@@ -2,13 +2,15 @@
 
 use tokio_postgres::Client;
 
-use super::catalog::{self, PublicationFacts, ServerFacts, TableFacts};
+use super::catalog::{self, Ancestor, MemberBy, PublicationFacts, ServerFacts, TableFacts};
+use super::error::replication_right;
+use super::guard::Difference;
 use super::settings::PostgresSettings;
 use crate::change::Relation;
 use crate::config::names::quote_identifier;
 use crate::config::{TableName, TablePattern};
 use crate::route::ColumnProblem;
-use crate::sink::positions::{SourceIdentity, TableIdentity};
+use crate::sink::positions::{SchemaIdentity, SourceIdentity, TableIdentity};
 use crate::source::SourceError;
 use crate::state::Reason;
 
@@ -73,7 +75,7 @@ impl Facts {
         }
         if !may_replicate {
             let message = format!("user \"{user}\" may not open replication connections");
-            add(Reason::Configuration, message, format!("ALTER ROLE {} REPLICATION;", quote_identifier(user)));
+            add(Reason::Configuration, message, replication_right(user));
         }
         if catalog::is_synchronous(standby_names, &settings.connect.application_name) {
             let finding = synchronous(standby_names, &settings.connect.application_name);
@@ -96,6 +98,9 @@ impl Facts {
             }
             if let Some((message, hint)) = unfit(name, table, settings) {
                 add(Reason::Configuration, message, hint);
+            }
+            if let Some(Finding { reason, message, hint }) = unlogged(table) {
+                add(reason, message, hint);
             }
         }
         if self.tables.is_empty() && self.publication.is_none() {
@@ -130,12 +135,15 @@ impl Facts {
         let mut add = |message: String, hint: String| {
             findings.push(Finding { reason: Reason::TableNotPublished, message, hint });
         };
-        if !publication.inserts && !is_matched {
-            let message = format!("publication \"{name}\" does not publish inserts");
-            add(message, format!("ALTER PUBLICATION {quoted} SET (publish = 'insert');"));
+        if !is_matched && let Some(Finding { message, hint, .. }) = publication.lacks_inserts(settings) {
+            add(message, hint);
         }
         let tables = self.tables.iter().filter_map(|(_, table)| table.as_ref());
         for table in tables.filter(|table| table.is_matched == is_matched) {
+            if let Some(Finding { message, hint, .. }) = publication.elsewhere(table, settings) {
+                add(message, hint);
+                continue;
+            }
             let Some(membership) = publication.membership(table) else {
                 let message = format!("publication \"{name}\" does not include table \"{}\"", table.name.plain());
                 add(message, format!("ALTER PUBLICATION {quoted} ADD TABLE {};", table.name));
@@ -181,7 +189,7 @@ impl Facts {
                 let hint = if publication.reaches_beyond(&self.table_identities()) {
                     format!("ALTER TABLE {} REPLICA IDENTITY FULL;", table.name)
                 } else {
-                    format!("ALTER PUBLICATION {quoted} SET (publish = 'insert');")
+                    alteration(settings, "publish = 'insert'")
                 };
                 add(message, hint);
             }
@@ -195,20 +203,45 @@ impl Facts {
         warnings
     }
 
-    /// A table that a pattern fits, and that was published but no longer is.
+    /// A table that was published but no longer is: one that a pattern fits, or one of a schema that was a member. And what
+    /// else keeps the rows of a table back that were published before.
     #[must_use]
-    pub(super) fn taken_out(&self, before: &SourceIdentity) -> Option<(Reason, String)> {
-        let SourceIdentity::Postgres { tables, publication, .. } = before else { return None };
+    pub(super) fn taken_out(&self, settings: &PostgresSettings, before: &SourceIdentity) -> Option<Difference> {
+        let SourceIdentity::Postgres { tables, schemas, publication, .. } = before else { return None };
         let present = self.publication.as_ref()?;
-        let matched = self.tables.iter().filter_map(|(_, table)| table.as_ref()).filter(|table| table.is_matched);
-        let mut uncovered = matched.filter(|table| present.membership(table).is_none());
-        let was_published = |table: &&TableFacts| tables.iter().any(|old| old.oid == table.oid);
-        let table = uncovered.find(was_published)?;
-        let message = format!(
-            "table \"{}\" was taken out of publication \"{publication}\": rows written meanwhile are not published",
-            table.name.plain()
-        );
-        Some((Reason::TableNotPublished, message))
+        let existing = || self.tables.iter().filter_map(|(_, table)| table.as_ref());
+        let was_published = |table: &&TableFacts| {
+            let by_itself = table.is_matched && tables.iter().any(|old| old.oid == table.oid);
+            by_itself || schemas.iter().any(|old| old.oid == table.schema_oid)
+        };
+        if let Some(table) = existing().filter(was_published).find(|table| present.membership(table).is_none()) {
+            let message = format!(
+                "table \"{}\" was taken out of publication \"{publication}\": rows written meanwhile are not published",
+                table.name.plain()
+            );
+            return Some(Difference::new(Reason::TableNotPublished, message));
+        }
+        let was_used = |table: &&TableFacts| tables.iter().any(|old| old.name == table.name.plain());
+        let withheld = |table| unlogged(table).or_else(|| present.elsewhere(table, settings));
+        let finding = present.lacks_inserts(settings).or_else(|| existing().filter(was_used).find_map(withheld))?;
+        Some(Difference::new(finding.reason, format!("{}: rows written meanwhile are not published", finding.message)))
+    }
+
+    /// The schemas by which outboxes are published.
+    #[must_use]
+    pub(super) fn schema_identities(&self) -> Vec<SchemaIdentity> {
+        let Some(publication) = &self.publication else { return Vec::new() };
+        let identity = |table: &TableFacts| match publication.membership(table)?.by {
+            MemberBy::Schema(membership_oid) => {
+                Some(SchemaIdentity { name: table.name.schema.clone(), oid: table.schema_oid, membership_oid })
+            }
+            MemberBy::Table(_) | MemberBy::AllTables => None,
+        };
+        let mut schemas: Vec<_> =
+            self.tables.iter().filter_map(|(_, table)| table.as_ref().and_then(identity)).collect();
+        schemas.sort();
+        schemas.dedup();
+        schemas
     }
 
     /// The identities that a position depends on; tables that do not exist are left out. So are those that a pattern fits
@@ -217,7 +250,7 @@ impl Facts {
     pub(super) fn table_identities(&self) -> Vec<TableIdentity> {
         let Some(publication) = &self.publication else { return Vec::new() };
         let identity = |table: &TableFacts| {
-            let membership_oid = publication.membership(table).and_then(|membership| membership.oid);
+            let membership_oid = publication.membership(table).and_then(|membership| membership.oid());
             let is_part = !table.is_matched || membership_oid.is_some();
             is_part.then(|| TableIdentity { name: table.name.plain(), oid: table.oid, membership_oid })
         };
@@ -226,6 +259,17 @@ impl Facts {
         tables.sort();
         tables
     }
+}
+
+/// The statement that sets an option of a publication that works already.
+pub(super) fn alteration(settings: &PostgresSettings, option: &str) -> String {
+    let names = &settings.names;
+    format!(
+        "ALTER PUBLICATION {} SET ({option}); -- a relay that has published before stops for it, since it cannot know what was \
+         altered: then go on by {}",
+        quote_identifier(&names.publication),
+        names.resume_command("POSITION")
+    )
 }
 
 /// The statements that make a table a member without a filter or a list of columns; other members stay.
@@ -238,12 +282,23 @@ fn put_in_again(publication: &str, table: &TableName) -> String {
 /// How a table is a member of a publication.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Membership<'a> {
-    /// OID of the membership; `None` where it comes from its schema or FOR ALL TABLES.
-    pub oid: Option<u32>,
+    /// Why it is one.
+    pub by: MemberBy,
     /// The row filter that narrows it.
     pub filter: Option<&'a str>,
     /// The columns it is narrowed to.
     pub columns: Option<&'a Vec<String>>,
+}
+
+impl Membership<'_> {
+    /// OID of the table's own membership; `None` where it comes from its schema or FOR ALL TABLES.
+    #[must_use]
+    pub(super) fn oid(&self) -> Option<u32> {
+        match self.by {
+            MemberBy::Table(oid) => Some(oid),
+            MemberBy::Schema(_) | MemberBy::AllTables => None,
+        }
+    }
 }
 
 impl PublicationFacts {
@@ -252,10 +307,52 @@ impl PublicationFacts {
     pub(super) fn membership(&self, table: &TableFacts) -> Option<Membership<'_>> {
         if let Some(member) = self.members.iter().find(|member| member.table_oid == table.oid) {
             let (filter, columns) = (member.filter.as_deref(), member.columns.as_ref());
-            return Some(Membership { oid: Some(member.oid), filter, columns });
+            return Some(Membership { by: MemberBy::Table(member.oid), filter, columns });
         }
-        let as_part = self.all_tables || self.schemas.contains(&table.schema_oid);
-        as_part.then_some(Membership { oid: None, filter: None, columns: None })
+        let schema = self.schemas.iter().find(|schema| schema.schema_oid == table.schema_oid);
+        let by_schema = schema.map(|schema| MemberBy::Schema(schema.oid));
+        let by = if self.all_tables { Some(MemberBy::AllTables) } else { by_schema };
+        by.map(|by| Membership { by, filter: None, columns: None })
+    }
+
+    /// It brings no rows at all.
+    fn lacks_inserts(&self, settings: &PostgresSettings) -> Option<Finding> {
+        let name = &settings.names.publication;
+        (!self.inserts).then(|| Finding {
+            reason: Reason::TableNotPublished,
+            message: format!("publication \"{name}\" does not publish inserts"),
+            hint: format!("ALTER PUBLICATION {} SET (publish = 'insert');", quote_identifier(name)),
+        })
+    }
+
+    /// The rows of a partition that is configured come as those of another table, which is not configured.
+    fn elsewhere(&self, table: &TableFacts, settings: &PostgresSettings) -> Option<Finding> {
+        let name = &settings.names.publication;
+        let is_member = |ancestor: &&Ancestor| {
+            self.all_tables
+                || self.schemas.iter().any(|schema| schema.schema_oid == ancestor.schema_oid)
+                || self.members.iter().any(|member| member.table_oid == ancestor.oid)
+        };
+        let (root, how) = if self.via_root {
+            (table.ancestors.iter().rev().find(is_member)?, "publish_via_partition_root is on")
+        } else if table.is_partitioned {
+            // they come as those of its partitions, which belong to the table at the top
+            (table.ancestors.last()?, "it has partitions itself, and publish_via_partition_root is off")
+        } else {
+            return None;
+        };
+        if settings.tables.contains(&root.name) {
+            return None;
+        }
+        let (plain, root) = (table.name.plain(), root.name.plain());
+        Some(Finding {
+            reason: Reason::TableNotPublished,
+            message: format!(
+                "table \"{plain}\" is a partition of \"{root}\", and publication \"{name}\" brings its rows as those of \
+                 \"{root}\" ({how})"
+            ),
+            hint: format!("name \"{root}\" in place of \"{plain}\" in option \"outbox.tables\""),
+        })
     }
 
     /// Whether it can bring rows of tables that are not in `tables`.
@@ -265,6 +362,16 @@ impl PublicationFacts {
             || !self.schemas.is_empty()
             || self.members.iter().any(|member| !tables.iter().any(|table| table.oid == member.table_oid))
     }
+}
+
+/// A table whose rows are not in the log.
+fn unlogged(table: &TableFacts) -> Option<Finding> {
+    let plain = table.name.plain();
+    (!table.is_logged).then(|| Finding {
+        reason: Reason::TableNotPublished,
+        message: format!("table \"{plain}\" is UNLOGGED or temporary: its rows are not in the log"),
+        hint: format!("ALTER TABLE {} SET LOGGED;", table.name),
+    })
 }
 
 /// A column whose type keeps the table's rows from becoming records, and what to do.

@@ -158,6 +158,7 @@ impl Ready for Slot {
         info!(slot = names.slot, position = %standing.slot, "streaming begins");
         let watched = Watched {
             identity: standing.identity.clone(),
+            before: record.map(|record| record.source.clone()),
             slot: names.slot.clone(),
             is_idle: false,
             begin: standing.slot,

@@ -101,6 +101,7 @@ impl TableReader {
         }
         let watched = Watched {
             identity,
+            before: None,
             slot: settings.names.temporary_slot(),
             is_idle: true,
             begin: made.position,

@@ -85,18 +85,12 @@ impl Relations {
         self.known.get(&oid)
     }
 
-    /// Whether the OID is that of a configured table: no question to the catalogue is needed.
-    #[must_use]
-    fn is_configured(&self, oid: u32) -> bool {
-        self.outboxes.contains_key(&oid)
-    }
-
-    /// What is known of an announced table without asking the catalogue: that it is one of the outboxes.
+    /// What is known of an announced table without asking the catalogue: that it is one of the outboxes. One that a pattern
+    /// fits is so by its name.
     pub(super) fn configured(&self, message: &RelationMessage) -> Option<Root> {
-        self.is_configured(message.oid).then(|| Root {
-            oid: message.oid,
-            name: TableName { schema: message.schema.clone(), table: message.table.clone() },
-        })
+        let name = TableName { schema: message.schema.clone(), table: message.table.clone() };
+        let known = self.outboxes.get(&message.oid)?;
+        (*known == name || !self.matches(known)).then_some(Root { oid: message.oid, name })
     }
 
     fn matches(&self, name: &TableName) -> bool {
@@ -117,8 +111,13 @@ impl Relations {
     ) -> Result<(), GoneTable> {
         let outbox = match root {
             Some(root) => {
+                // the log has the name of then, the catalogue that of now
+                let is_itself = root.oid == message.oid;
+                let of_then = TableName { schema: message.schema.clone(), table: message.table.clone() };
+                let of_then = (is_itself && self.matches(&of_then)).then_some(of_then);
                 let matched = self.matches(&root.name).then_some(root.name);
-                self.outboxes.get(&root.oid).cloned().or(matched)
+                let known = self.outboxes.get(&root.oid).filter(|name| !is_itself || !self.matches(name)).cloned();
+                known.or(matched).or(of_then)
             }
             None => self.of_gone_table(message)?,
         };

@@ -57,9 +57,14 @@ impl Names {
     /// reads.
     #[must_use]
     pub fn temporary_slot(&self) -> String {
-        const SUFFIX: &str = "_first_read";
-        let stem: String = self.slot.chars().take(MAX_IDENTIFIER_BYTES - SUFFIX.len()).collect();
-        format!("{stem}{SUFFIX}")
+        self.slot_beside("_first_read")
+    }
+
+    /// A slot with this at the end of its name.
+    #[must_use]
+    pub(super) fn slot_beside(&self, suffix: &str) -> String {
+        let stem: String = self.slot.chars().take(MAX_IDENTIFIER_BYTES - suffix.len()).collect();
+        format!("{stem}{suffix}")
     }
 
     /// How a person leaves a terminal state, knowing the gap.

@@ -35,8 +35,10 @@ pub fn steps(settings: &PostgresSettings) -> Vec<Step> {
         },
         Step {
             what: format!("role \"{role}\" may log in and replicate"),
+            // on Amazon RDS and Aurora nobody may give REPLICATION: members of a role have it
             is_done: format!(
-                "EXISTS (SELECT FROM pg_roles WHERE rolname = {role_text} AND (rolsuper OR rolreplication) AND rolcanlogin)"
+                "EXISTS (SELECT FROM pg_roles r WHERE rolname = {role_text} AND rolcanlogin AND (rolsuper OR rolreplication \
+                 OR EXISTS (SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication' AND pg_has_role(r.oid, g.oid, 'MEMBER'))))"
             ),
             statement: format!("ALTER ROLE {role_name} LOGIN REPLICATION;"),
         },

@@ -22,8 +22,11 @@ use crate::state::{Gap, Phase, Reason, Status, StatusBoard};
 /// How many slots there are for a moment at the end of the first read.
 const PLACES: i64 = 2;
 
-/// A slot that stands there must be one that we can read.
-pub(super) fn check(settings: &PostgresSettings, slot: &SlotFacts, lost: Option<&Lost<'_>>) -> Result<(), SourceError> {
+/// A slot of our name must be of our plug-in and our database.
+///
+/// # Errors
+/// [`SourceError::Configuration`] if it is somebody else's.
+pub(super) fn is_ours(settings: &PostgresSettings, slot: &SlotFacts) -> Result<(), SourceError> {
     let name = &settings.names.slot;
     let refuse = |message: String| SourceError::Configuration {
         reason: Reason::Configuration,
@@ -40,6 +43,32 @@ pub(super) fn check(settings: &PostgresSettings, slot: &SlotFacts, lost: Option<
             "slot \"{name}\" belongs to database \"{database}\", not to \"{}\"",
             settings.connect.database
         )));
+    }
+    Ok(())
+}
+
+/// A slot that stands there must be one that we can read.
+///
+/// # Errors
+/// It is somebody else's, or sends what is not asked for; a terminal state if it has lost its log.
+pub(super) fn check(settings: &PostgresSettings, slot: &SlotFacts, lost: Option<&Lost<'_>>) -> Result<(), SourceError> {
+    is_ours(settings, slot)?;
+    let name = &settings.names.slot;
+    if slot.two_phase {
+        let (text, copy) = (quote_literal(name), quote_literal(&settings.names.slot_beside("_copy")));
+        return Err(SourceError::Configuration {
+            reason: Reason::Configuration,
+            message: format!(
+                "slot \"{name}\" was made with two_phase: it sends prepared transactions before they are committed, in a form \
+                 that the relay does not ask for"
+            ),
+            // a copy begins where its original stands, and is without two_phase
+            hint: format!(
+                "SELECT pg_copy_logical_replication_slot({text}, {copy}, false); SELECT pg_drop_replication_slot({text}); \
+                 SELECT pg_copy_logical_replication_slot({copy}, {text}, false); SELECT pg_drop_replication_slot({copy}); -- \
+                 while the relay is stopped; nothing is lost by it"
+            ),
+        });
     }
     if let Some(why) = slot.why_unusable() {
         let message = format!("slot \"{name}\" was invalidated ({why}): the server no longer has the log it needs");

@@ -85,8 +85,6 @@ pub(super) struct TableMore {
     pub may_read: bool,
     /// Whether our role is its owner, or a member of it.
     pub is_owner: bool,
-    /// Whether changes of it are not logged.
-    pub is_unlogged: bool,
     /// Whether row level security hides rows from our role.
     pub hides_rows: bool,
     /// Whether it is partitioned.
@@ -112,7 +110,7 @@ pub(super) async fn table(client: &Client, table: &TableFacts, settings: &Postgr
         .query_one(
             "SELECT has_schema_privilege(c.relnamespace, 'USAGE') AND (has_table_privilege(c.oid, 'SELECT') \
                 OR has_any_column_privilege(c.oid, 'SELECT')), \
-             pg_has_role(c.relowner, 'USAGE'), c.relpersistence = 'u', row_security_active(c.oid), c.relkind = 'p' \
+             pg_has_role(c.relowner, 'USAGE'), row_security_active(c.oid), c.relkind = 'p' \
              FROM pg_class c WHERE c.oid = $1",
             &[&table.oid],
         )
@@ -131,9 +129,8 @@ pub(super) async fn table(client: &Client, table: &TableFacts, settings: &Postgr
     Ok(TableMore {
         may_read: row.try_get(0)?,
         is_owner: row.try_get(1)?,
-        is_unlogged: row.try_get(2)?,
-        hides_rows: row.try_get(3)?,
-        is_partitioned: row.try_get(4)?,
+        hides_rows: row.try_get(2)?,
+        is_partitioned: row.try_get(3)?,
         columns: columns.iter().map(column).collect::<Result<_>>()?,
     })
 }
@@ -150,12 +147,6 @@ pub(super) async fn publication(client: &Client, version: i32, name: &str) -> Re
     let sql = format!("SELECT pubviaroot, {generated} FROM pg_publication WHERE pubname = $1::text::name");
     let row = client.query_opt(&sql, &[&name]).await?;
     row.map_or(Ok((true, false)), |row| Ok((row.try_get(0)?, row.try_get(1)?)))
-}
-
-/// Whether the slot sends prepared transactions before they are committed.
-pub(super) async fn two_phase(client: &Client, slot: &str) -> Result<bool> {
-    let sql = "SELECT two_phase FROM pg_replication_slots WHERE slot_name = $1::text::name";
-    client.query_opt(sql, &[&slot]).await?.map_or(Ok(false), |row| row.try_get(0))
 }
 
 /// Values of a column of the rows that stand in a table, each once, as text; at most `limit`, of the first 10,000 rows.

@@ -5,7 +5,7 @@
 
 use super::address::reach;
 use super::attach::{self, Lost, ServerIdentity};
-use super::catalog::{self, SlotFacts};
+use super::catalog::SlotFacts;
 use super::client::ReplicationClient;
 use super::error::{from_driver, unreachable};
 use super::guard::Standing;
@@ -59,7 +59,7 @@ impl Survey {
     /// The server cannot be reached, refuses the login, or does not answer.
     pub async fn take(settings: &PostgresSettings) -> Result<Self, SourceError> {
         let (settings, session) = reach(settings).await?;
-        let facts = attach::read_facts(&session, &settings).await?;
+        let mut facts = attach::read_facts(&session, &settings).await?;
         let slot = attach::read_slot(&session, &settings, facts.server.version).await?;
         let holder = match slot.as_ref().and_then(|slot| slot.active_pid) {
             None => None,
@@ -78,6 +78,7 @@ impl Survey {
             Ok(mut client) => attach::identify(&mut client, &settings).await,
             Err(error) => Err(error),
         };
+        facts.server.may_replicate |= server.is_ok();
         Ok(Self { settings, session, facts, slot, server, holder })
     }
 
@@ -146,17 +147,14 @@ impl Survey {
     pub async fn gap(&self, record: Option<&PositionRecord>) -> Result<(), SourceError> {
         let server = self.server.as_ref().map_err(repeat)?;
         // a relay that runs may have published more than the log held at the first look
-        let wal_end = self.wal_end_now().await.unwrap_or_default().max(server.wal_end);
+        let wal_end = attach::log_end(&self.session, &self.settings).await.unwrap_or_default().max(server.wal_end);
         let lost = record.map(|record| Lost { settings: &self.settings, record, wal_end });
         if let Some(lost) = &lost {
-            lost.check(server, &self.facts)?;
+            lost.check(server, &self.facts, self.slot.is_some())?;
         }
         match (&self.slot, &lost) {
             (Some(slot), lost) => slot::check(&self.settings, slot, lost.as_ref())?,
-            (None, Some(lost)) => {
-                let message = format!("slot \"{}\" was dropped", self.settings.names.slot);
-                return Err(lost.terminal_from(lost.record.position.clone(), Reason::SlotMissing, message));
-            }
+            (None, Some(lost)) => return Err(lost.slot()),
             (None, None) => {}
         }
         let Some(record) = record else { return Ok(()) };
@@ -168,10 +166,6 @@ impl Survey {
         };
         let verdict = standing.verify(&self.settings.names, record);
         verdict.map_err(|terminal| SourceError::Terminal(Box::new(terminal)))
-    }
-
-    async fn wal_end_now(&self) -> Result<Lsn, tokio_postgres::Error> {
-        Ok(catalog::server(&self.session.client).await?.wal_end)
     }
 
     /// What keeps the relay from working, whatever was published: findings about server and tables, a slot of somebody
@@ -193,10 +187,7 @@ impl Survey {
     /// [`SourceError::Configuration`] if it is somebody else's.
     pub fn is_ours(&self) -> Result<(), SourceError> {
         let Some(slot) = &self.slot else { return Ok(()) };
-        match slot::check(&self.settings, slot, None) {
-            Err(error @ SourceError::Configuration { .. }) => Err(error),
-            _ => Ok(()),
-        }
+        slot::is_ours(&self.settings, slot)
     }
 
     /// Whether the slot can bring everything from `position` on; returns where it stands.

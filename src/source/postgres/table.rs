@@ -151,6 +151,7 @@ mod tests {
     use super::*;
     use crate::config::secret::Secret;
     use crate::config::{Config, PostgresConfig};
+    use crate::source::postgres::catalog::MemberBy;
 
     fn settings() -> PostgresSettings {
         let mut config = Config::default();
@@ -171,6 +172,8 @@ mod tests {
             columns,
             described: Vec::new(),
             is_matched: false,
+            is_logged: true,
+            ancestors: Vec::new(),
         }
     }
 
@@ -190,7 +193,7 @@ mod tests {
         settings.start_where = Some("a = 1 OR b -- c".to_owned());
         settings.start_order_by = vec!["At".to_owned(), "id".to_owned()];
         let listed = vec!["id".to_owned(), "payload".to_owned()];
-        let membership = Membership { oid: Some(1), filter: Some("(x > 0)"), columns: Some(&listed) };
+        let membership = Membership { by: MemberBy::Table(1), filter: Some("(x > 0)"), columns: Some(&listed) };
         let sql = TableQuery::new(&settings, &table(), Some(membership)).sql;
         assert_eq!(
             sql,

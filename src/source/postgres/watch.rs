@@ -15,14 +15,14 @@ use tracing::debug;
 use super::address::reach_any;
 use super::catalog::{self, SlotFacts};
 use super::error::{ServerError, from_driver, from_server};
-use super::guard::difference;
+use super::guard::{Difference, difference};
 use super::inspect::{self, Facts, Finding, refusal};
 use super::newcomers::Newcomers;
 use super::settings::PostgresSettings;
 use super::sql::SqlSession;
 use crate::position::{Lsn, Position};
 use crate::sink::positions::SourceIdentity;
-use crate::source::{SourceError, Terminal};
+use crate::source::SourceError;
 use crate::state::{Gap, Phase, Reason, Status};
 
 /// How often the end of the SQL session is looked for: the first sign of a server that stops.
@@ -60,6 +60,8 @@ struct Shared {
 pub(super) struct Watched {
     /// Everything that a position depends on.
     pub identity: SourceIdentity,
+    /// The same as it was when the position was stored, if one was.
+    pub before: Option<SourceIdentity>,
     /// Name of the slot.
     pub slot: String,
     /// Whether nothing but the watch would notice that the slot has gone or can no longer be read.
@@ -86,7 +88,7 @@ impl Watch {
             unpublished: Mutex::default(),
         });
         let begun = Instant::now();
-        let newcomers = Newcomers::new(&settings);
+        let newcomers = Newcomers::new(&settings, &watched.identity, watched.before.as_ref());
         let wal_end = watched.wal_end;
         let watcher = Watcher { session, settings, watched, begun, newcomers, wal_end, shared: Arc::clone(&shared) };
         let task = tokio::spawn(async move {
@@ -225,14 +227,13 @@ impl Watcher {
         }
         let unpublished = self.newcomers.look(client, &facts, &self.settings).await?;
         *self.shared.unpublished.lock().unwrap_or_else(PoisonError::into_inner) = unpublished;
-        let Some((reason, message)) = changed(&facts, &self.settings, &self.watched.identity) else {
+        let Some(found) = changed(&facts, &self.settings, &self.watched.identity) else {
             self.shared.verified.store(confirmed.0, Ordering::Relaxed);
             return Ok(None);
         };
         let from = Position::Postgres(Lsn(self.shared.verified.load(Ordering::Relaxed)));
         let gap = Gap { from: Some(from), to: Some(Position::Postgres(facts.server.wal_end)) };
-        let hint = self.settings.names.leave_hint();
-        Ok(Some(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint }))))
+        Ok(Some(SourceError::Terminal(Box::new(found.terminal(&self.settings.names, gap)))))
     }
 }
 
@@ -268,25 +269,21 @@ fn unusable(name: &str, slot: Option<&SlotFacts>) -> Option<SourceError> {
 
 /// What is no longer as it was, or no longer works; `None` if all is in order.
 #[must_use]
-pub(super) fn changed(
-    facts: &Facts,
-    settings: &PostgresSettings,
-    identity: &SourceIdentity,
-) -> Option<(Reason, String)> {
+pub(super) fn changed(facts: &Facts, settings: &PostgresSettings, identity: &SourceIdentity) -> Option<Difference> {
     let SourceIdentity::Postgres { system_id, timeline, database, slot, publication, .. } = identity.clone() else {
         return None;
     };
     let Some(present) = &facts.publication else {
         let message = format!("publication \"{publication}\" was dropped: rows are no longer published");
-        return Some((Reason::PublicationMissing, message));
+        return Some(Difference::new(Reason::PublicationMissing, message));
     };
     for (name, table) in &facts.tables {
         if table.is_none() {
             let message = format!("table \"{}\" was dropped or renamed", name.plain());
-            return Some((Reason::TableRemade, message));
+            return Some(Difference::new(Reason::TableRemade, message));
         }
     }
-    if let Some(taken_out) = facts.taken_out(identity) {
+    if let Some(taken_out) = facts.taken_out(settings, identity) {
         return Some(taken_out);
     }
     let now = SourceIdentity::Postgres {
@@ -296,13 +293,15 @@ pub(super) fn changed(
         slot,
         publication,
         publication_oid: present.oid,
+        publication_xmin: present.xmin,
         tables: facts.table_identities(),
+        schemas: facts.schema_identities(),
     };
     if let Some(difference) = difference(identity, &now) {
         return Some(difference);
     }
     let unpublished = facts.findings(settings).into_iter().find(|finding| finding.reason == Reason::TableNotPublished);
-    unpublished.map(|finding| (finding.reason, finding.message))
+    unpublished.map(|finding| Difference::new(finding.reason, finding.message))
 }
 
 /// What the server's last word means. Both sides of the result are the verdict; the left one was found early.
@@ -320,8 +319,9 @@ pub(super) async fn verdict(
     let session = SqlSession::connect(&settings.connect).await?;
     let facts = inspect::read(&session.client, settings).await;
     let facts = facts.map_err(|error| from_driver("read the catalogue", &settings.connect, error))?;
-    let (reason, message) = if is_about_slot {
-        (Reason::SlotInvalidated, format!("slot \"{}\" can no longer be read: {words}", settings.names.slot))
+    let found = if is_about_slot {
+        let message = format!("slot \"{}\" can no longer be read: {words}", settings.names.slot);
+        Difference::new(Reason::SlotInvalidated, message)
     } else {
         changed(&facts, settings, identity).unwrap_or_else(|| {
             let name = &settings.names.publication;
@@ -330,10 +330,9 @@ pub(super) async fn verdict(
                  made before it, and the server cannot decode the rows between ({words})",
                 settings.names.slot
             );
-            (Reason::PublicationNewerThanSlot, message)
+            Difference::new(Reason::PublicationNewerThanSlot, message)
         })
     };
     let gap = Gap { from: Some(Position::Postgres(confirmed)), to: Some(Position::Postgres(facts.server.wal_end)) };
-    let hint = settings.names.leave_hint();
-    Ok(SourceError::Terminal(Box::new(Terminal { reason, message, gap: Some(gap), hint })))
+    Ok(SourceError::Terminal(Box::new(found.terminal(&settings.names, gap))))
 }

@@ -157,7 +157,9 @@ fn position(instance: &str, events: usize) -> PositionRecord {
         slot: "s".to_owned(),
         publication: "p".to_owned(),
         publication_oid: 1,
+        publication_xmin: None,
         tables: Vec::new(),
+        schemas: Vec::new(),
     };
     PositionRecord {
         version: FORMAT,

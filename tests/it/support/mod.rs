@@ -3,6 +3,7 @@
 pub(crate) mod case;
 pub(crate) mod certificates;
 pub(crate) mod config;
+pub(crate) mod gate;
 pub(crate) mod issuer;
 pub(crate) mod kafka;
 pub(crate) mod ledger;
