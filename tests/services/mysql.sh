@@ -112,7 +112,7 @@ template() { # NEW_FOLDER
 
 fetch() {
   "$here/unpack-debs.sh" "$suite" "$root" "${packages[@]}"
-  once "$kind 3" "$cache/$kind-data" template
+  once "$kind 4" "$cache/$kind-data" template
 }
 
 launch() { # DIR PORT [OPTION...]
