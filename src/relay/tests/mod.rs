@@ -24,8 +24,8 @@ use crate::record::Record;
 use crate::route::Router;
 use crate::sink::positions::{FORMAT, PositionRecord, SourceIdentity};
 use crate::sink::{Ack, Acknowledgements, Blocked, Enqueued, Ordinal, Sink, SinkError};
-use crate::source::{Source, SourceError};
-use crate::state::{Phase, Reason, StatusBoard};
+use crate::source::{Source, SourceError, Terminal};
+use crate::state::{Gap, Phase, Reason, StatusBoard};
 
 fn at(lsn: u64) -> Position {
     Position::Postgres(Lsn(lsn))
@@ -67,6 +67,8 @@ enum Read {
     Wait(Duration),
     /// The connection breaks.
     Break,
+    /// A whole transaction of so many rows that ends at this LSN, and behind it what nobody can read.
+    Fails(u32, u64),
     /// Nothing follows.
     End,
 }
@@ -145,6 +147,17 @@ impl Source for ScriptedSource {
                 self.rows(rows, batch);
                 batch.push(Item::Commit(at(lsn)));
                 Ok(())
+            }
+            Some(Read::Fails(rows, lsn)) => {
+                batch.push(Item::Begin { commit_ts_us: 0 });
+                self.rows(rows, batch);
+                batch.push(Item::Commit(at(lsn)));
+                Err(SourceError::Terminal(Box::new(Terminal {
+                    reason: Reason::LogNotUnderstood,
+                    message: "not understood".to_owned(),
+                    gap: Some(Gap { from: Some(at(lsn)), to: None }),
+                    hint: String::new(),
+                })))
             }
             Some(Read::Opens(rows)) => {
                 batch.push(Item::Begin { commit_ts_us: 0 });
@@ -498,6 +511,33 @@ async fn a_blocked_topic_is_told_and_moves_nothing() {
     let status = board.get();
     assert_eq!((status.phase, status.reason), (Phase::Blocked, Reason::TopicMissing));
     assert!(!status.is_ready());
+}
+
+fn gap_begins(end: Option<&End>) -> Option<Position> {
+    match end {
+        Some(End::Source(SourceError::Terminal(terminal))) => terminal.gap.as_ref().and_then(|gap| gap.from.clone()),
+        _ => None,
+    }
+}
+
+/// A person may go on behind what cannot be read, so what came before it goes out first, one by one if need be.
+#[tokio::test(start_paused = true)]
+async fn a_terminal_error_comes_behind_what_came_before() {
+    let (end, seen, _) = run(vec![Read::Fails(5, 10)], |sink| {
+        sink.capacity = 1;
+        sink.picks = in_order(10);
+    })
+    .await;
+    assert_eq!(seen.iter().filter(|seen| matches!(seen, Seen::Acknowledged(_))).count(), 5);
+    assert!(seen.contains(&Seen::Committed(at(10))), "{seen:?}");
+    assert_eq!(gap_begins(end.as_ref()), Some(at(10)), "{end:?}");
+}
+
+/// What does not go out is in the gap.
+#[tokio::test(start_paused = true)]
+async fn the_gap_of_a_terminal_error_begins_where_publishing_ended() {
+    let (end, _, _) = run_for(Duration::from_secs(60), Some(start()), vec![Read::Fails(5, 10)], |_| {}).await;
+    assert_eq!(gap_begins(end.as_ref()), Some(at(1)), "{end:?}");
 }
 
 /// A sink has its time for a record from when it got that, however long nothing was sent before.
