@@ -158,7 +158,8 @@ pub(super) async fn attach(
         .publication
         .as_ref()
         .map_or(Gone::Unknown, |publication| what_has_gone(publication, settings, &facts, identity.tables()));
-    let standing = Standing { identity, slot: slot.confirmed.unwrap_or_default(), wal_end, forks: server.forks };
+    let (slot, in_recovery) = (slot.confirmed.unwrap_or_default(), facts.server.in_recovery);
+    let standing = Standing { identity, slot, wal_end, in_recovery, forks: server.forks };
     Ok(Begin::Stream(Attachment { settings: Arc::clone(settings), session, client, standing, gone }))
 }
 

@@ -6,7 +6,7 @@
 use super::settings::Names;
 use crate::position::{Lsn, Position};
 use crate::sink::positions::{PositionRecord, SchemaIdentity, SourceIdentity};
-use crate::source::Terminal;
+use crate::source::{SourceError, Terminal};
 use crate::state::{Gap, Reason};
 
 /// Where a timeline ended and the next began.
@@ -37,16 +37,38 @@ pub(super) struct Standing {
     pub slot: Lsn,
     /// Where the log ends.
     pub wal_end: Lsn,
+    /// Whether it is a standby: its log goes on with what its primary has.
+    pub in_recovery: bool,
     /// The server's history, if it has one.
     pub forks: Vec<Fork>,
 }
 
 impl Standing {
+    /// Checks it against what was published. A standby that has not got all of it yet is waited for: it may still get it.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify), as the relay's dispositions say.
+    pub(super) fn judge(&self, names: &Names, record: &PositionRecord) -> Result<(), SourceError> {
+        self.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
+        if self.in_recovery && self.wal_end < record.position.lsn().unwrap_or_default() {
+            return Err(SourceError::Connection {
+                reason: Reason::SourceUnreachable,
+                message: format!(
+                    "the server is a standby whose log ends at {}, and what is before {} was published: waiting for it to \
+                     come that far, or to be promoted",
+                    self.wal_end, record.position
+                ),
+                source: None,
+            });
+        }
+        Ok(())
+    }
+
     /// Checks it against what was published.
     ///
     /// # Errors
     /// The state that says what is different, with the range in which events may be missing.
-    pub(super) fn verify(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
+    fn verify(&self, names: &Names, record: &PositionRecord) -> Result<(), Terminal> {
         let published = record.position.lsn().unwrap_or_default();
         let end = |reason, message: String, from: Lsn, to: Lsn| {
             let gap = Gap { from: Some(Position::Postgres(from)), to: Some(Position::Postgres(to)) };
@@ -79,7 +101,7 @@ impl Standing {
             );
             return end(Reason::SlotMovedAhead, message, published, self.slot);
         }
-        if self.wal_end < published {
+        if self.wal_end < published && !self.in_recovery {
             let message = format!(
                 "the server's log ends at {}, but what is before {published} was published: the server was restored \
                  from an older state",
@@ -252,6 +274,7 @@ pub(super) fn difference(before: &SourceIdentity, now: &SourceIdentity) -> Optio
 mod tests {
     use super::*;
     use crate::sink::positions::{FORMAT, TableIdentity};
+    use crate::source::Disposition;
 
     fn names() -> Names {
         Names {
@@ -289,7 +312,8 @@ mod tests {
     }
 
     fn standing(slot: u64) -> Standing {
-        Standing { identity: identity(1), slot: Lsn(slot), wal_end: Lsn(1000), forks: Vec::new() }
+        let (identity, slot, wal_end) = (identity(1), Lsn(slot), Lsn(1000));
+        Standing { identity, slot, wal_end, in_recovery: false, forks: Vec::new() }
     }
 
     fn reason(standing: &Standing, position: u64) -> Option<(Reason, String)> {
@@ -311,6 +335,14 @@ mod tests {
     #[test]
     fn a_log_that_ends_before_what_was_published_is_an_older_state() {
         assert_eq!(reason(&standing(100), 1001), Some((Reason::ServerBehind, "0/3E8 to 0/3E9".to_owned())));
+    }
+
+    #[test]
+    fn a_standby_may_still_get_what_was_published() {
+        let standby = Standing { in_recovery: true, ..standing(100) };
+        assert!(standby.judge(&names(), &record(1000)).is_ok());
+        let error = standby.judge(&names(), &record(1001)).unwrap_err();
+        assert_eq!((error.disposition(), error.reason()), (Disposition::Retry, Reason::SourceUnreachable));
     }
 
     #[test]

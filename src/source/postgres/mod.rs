@@ -151,7 +151,7 @@ impl Ready for Slot {
         let Attachment { session, client, standing, gone, .. } = attachment;
         let names: &Names = &settings.names;
         if let Some(record) = record {
-            standing.verify(names, record).map_err(|terminal| SourceError::Terminal(Box::new(terminal)))?;
+            standing.judge(names, record)?;
         }
         let tables = standing.identity.tables();
         let relations = Relations::new(settings.all_tables(), &settings.patterns, tables, gone);

@@ -162,10 +162,10 @@ impl Survey {
             identity: server.identity(&self.settings, &self.facts),
             slot: self.slot.as_ref().and_then(|slot| slot.confirmed).unwrap_or_default(),
             wal_end,
+            in_recovery: self.facts.server.in_recovery,
             forks: server.forks.clone(),
         };
-        let verdict = standing.verify(&self.settings.names, record);
-        verdict.map_err(|terminal| SourceError::Terminal(Box::new(terminal)))
+        standing.judge(&self.settings.names, record)
     }
 
     /// What keeps the relay from working, whatever was published: findings about server and tables, a slot of somebody
