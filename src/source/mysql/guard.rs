@@ -16,6 +16,9 @@ use crate::sink::positions::{FORMAT, PositionRecord, SourceIdentity};
 use crate::source::{SourceError, Terminal};
 use crate::state::{Gap, Reason};
 
+/// The offset of a file's first event.
+const FIRST_EVENT: u64 = 4;
+
 /// Where reading begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Begin {
@@ -151,10 +154,7 @@ fn by_place(server: &Server, published: &BinlogPosition) -> Result<BinlogPositio
         (Some((_, length)), _) if length < offset => {
             return Err((Reason::ServerBehind, shortened(file, *length, *offset)));
         }
-        (Some((_, length)), Some((next, _))) if length == offset => {
-            const FIRST_EVENT: u64 = 4;
-            begin(next, FIRST_EVENT)
-        }
+        (Some((_, length)), Some((next, _))) if length == offset => begin(next, FIRST_EVENT),
         _ => begin(file, *offset),
     };
     if u32::try_from(place.offset).is_err() {
@@ -199,7 +199,6 @@ pub(super) fn begin(
 
 /// The same transactions at a place that the server's files have: at their beginning, if they do not have this one.
 fn in_own_files(server: &Server, begin: &BinlogPosition) -> BinlogPosition {
-    const FIRST_EVENT: u64 = 4;
     let has = |(file, length): &(String, u64)| *file == begin.file && *length >= begin.offset;
     match server.logs().first() {
         Some((oldest, _)) if !begin.gtids.is_empty() && server.has_gtids() && !server.logs().iter().any(has) => {

@@ -219,7 +219,11 @@ impl Ready for Standing {
         let begin = match (record, begin) {
             (Some(record), _) => guard::verify(&server, &settings, record)?,
             (None, Some(Position::Binlog(begin))) => guard::begin(&server, &settings, &begin)?,
-            (None, _) => Begin::at_end(&server),
+            (None, _) => {
+                // again, behind the place: one may have been prepared since
+                prepared::wait_for_decisions(&mut client, &settings, &server).await?;
+                Begin::at_end(&server)
+            }
         };
         let Begin { place: begin, way } = begin;
         dump::begin(&mut client, &settings, &begin, way).await?;
